@@ -1,0 +1,1 @@
+"""Makes PyMongo retry on a different mongos."""
