@@ -1,0 +1,237 @@
+"""The faults of PyMongo's own deprioritization (P1 to P9), on the wire, on every version.
+
+Those that need no wire, P2, P3, P5 and P9 among them, are in ``tests/test_wrappers.py`` too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+from fixtures import by_address
+from pymongo import InsertOne, ReadPreference, UpdateOne
+from support import (
+    HAS_ASYNC,
+    HOST_UNREACHABLE,
+    MARKS_UNKNOWN,
+    Asked,
+    connect_async,
+    knows_all,
+    prefer,
+    run,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from pymongo_deprio import Retry
+    from pymongo_deprio.cluster import LocalCluster
+
+pytestmark = pytest.mark.usefixtures("enabled")
+
+
+def round_trip_times(client: Any) -> list[float]:
+    """Return the round-trip times that the client measured, in seconds, in order."""
+    descriptions = client._topology.description.server_descriptions().values()
+    return sorted(description.round_trip_time or 0 for description in descriptions)
+
+
+def test_p1_far_mongos(cluster: LocalCluster, connect: Callable[..., Any], asked: Asked) -> None:
+    """The near mongos is sick, the other is 80 ms away, outside the window: 20 of 20 go there."""
+    near, far = cluster.mongos
+    far.delay_hello(80)
+    try:
+        client = connect()
+        wait_until(lambda: round_trip_times(client)[-1] > 0.06, "round-trip times")
+        with near.fail_command(["find", "insert"], error_code=HOST_UNREACHABLE):
+            for number in range(20):
+                knows_all(client)
+                asked.reset()
+                client.test.faults.find_one() if number % 2 else client.test.faults.insert_one({})
+                assert asked.where("succeeded") == [far.address]
+                assert asked.where("failed") in ([near.address], [])
+    finally:
+        far.delay_hello(0)
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_p1_far_mongos_asynchronously(cluster: LocalCluster, asked: Asked) -> None:
+    """AsyncMongoClient goes to the far mongos as well."""
+    near, far = cluster.mongos
+
+    async def main() -> None:
+        async with connect_async(cluster, asked) as client:
+            assert round_trip_times(client)[-1] > 0.06
+            for _ in range(20):
+                asked.reset()
+                await client.test.faults.find_one()
+                assert asked.where("failed") == [near.address]
+                assert asked.where("succeeded") == [far.address]
+
+    far.delay_hello(80)
+    try:
+        with near.fail_command(["find"], error_code=HOST_UNREACHABLE):
+            run(main())
+    finally:
+        far.delay_hello(0)
+
+
+def test_p2_removed_and_added_again(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """A mongos that leaves and comes back between the attempts, as by SRV polling, is avoided."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+    client = connect(server_selector=prefer(sick))
+
+    def leave_and_come_back(what: str, command: str, address: Any) -> None:
+        if (what, command) == ("failed", "find"):
+            before = client._topology.get_server_by_address(address)
+            client._topology.on_srv_update([well])
+            client._topology.on_srv_update([sick, well])
+            knows_all(client)
+            assert client._topology.get_server_by_address(address) is not before
+
+    asked.hook = leave_and_come_back
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        for _ in range(10):
+            knows_all(client)
+            asked.reset()
+            client.test.faults.find_one()
+            assert asked.where("started", "find") == [sick, well]
+
+
+def test_p3_server_selector(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """An application's min(address) does not bring the retry back to the mongos that failed."""
+    sick, well = sorted(cluster.mongos, key=lambda mongos: mongos.address)
+    client = connect(
+        server_selector=lambda servers: [min(servers, key=lambda server: server.address)]
+    )
+    with sick.fail_command(["find"], error_code=HOST_UNREACHABLE):
+        for _ in range(20):
+            knows_all(client)
+            asked.reset()
+            client.test.faults.find_one()
+            assert asked.where("started") == [sick.address, well.address]
+
+
+def test_p4_selector_that_accepts_only_the_failed_one(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+) -> None:
+    """It is used again at once: below 50 ms, and with a selection timeout of 0."""
+    mongos = cluster.mongos[0]
+    client = connect(
+        server_selector=lambda servers: [s for s in servers if s.address == mongos.address],
+        serverSelectionTimeoutMS=10_000 if MARKS_UNKNOWN else 0,
+    )
+    for _ in range(10):
+        knows_all(client)
+        asked.reset()
+        with mongos.fail_command(["find"], times=1, error_code=HOST_UNREACHABLE):
+            began = time.monotonic()
+            client.test.faults.find_one()
+            took = time.monotonic() - began
+        assert asked.where("started") == [mongos.address] * 2
+        assert took < 0.05 or MARKS_UNKNOWN
+    assert all(event.fallback for event in retries)
+
+
+def test_p4_both_back_at_once(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """While a retry waits for any mongos, both come back at the same moment: the other is taken."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+    client = connect(server_selector=prefer(sick))
+    topology = client._topology
+    known = list(topology.description.server_descriptions().values())
+
+    def come_back() -> None:
+        time.sleep(0.05)
+        with topology._lock:
+            for description in known:
+                topology._process_change(description)
+        for mongos in cluster.mongos:
+            mongos.resume()
+
+    def forget_all(what: str, command: str, address: Any) -> None:
+        if (what, command) == ("failed", "find"):
+            # Or their monitors would bring them back one after the other.
+            for mongos in cluster.mongos:
+                mongos.pause()
+            with topology._lock:
+                topology._description = topology._description.reset()
+            threading.Thread(target=come_back).start()
+
+    asked.hook = forget_all
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        for _ in range(10):
+            knows_all(client)
+            asked.reset()
+            client.test.faults.find_one()
+            assert asked.where("started", "find") == [sick, well]
+
+
+def test_p8_bulk_of_many_batches(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """A bulk in which every batch fails once is never retried on the mongos that just failed."""
+    client = connect()
+    collection = client.test.bulk
+    collection.drop()
+    # In an ordered bulk each change of the kind begins a new batch.
+    requests: list[Any] = []
+    for number in range(15):
+        requests += [InsertOne({"_id": number}), UpdateOne({"_id": number}, {"$inc": {"n": 1}})]
+    failed: set[int] = set()
+
+    def fail_each_batch_once(what: str, command: str, address: Any) -> None:
+        if what == "started" and command in ("insert", "update"):
+            batch = len(asked.where("succeeded", "insert", "update"))
+            if batch not in failed:
+                failed.add(batch)
+                sick = by_address(cluster, address)
+                sick.set_fail_command([command], times=1, error_code=HOST_UNREACHABLE)
+        elif what == "failed":
+            knows_all(client)
+
+    asked.hook = fail_each_batch_once
+    for _ in range(3):
+        collection.delete_many({})
+        failed.clear()
+        asked.reset()
+        assert collection.bulk_write(requests).modified_count == 15
+        tried = asked.where("started", "insert", "update")
+        assert len(tried) == 2 * len(requests)
+        for first, retry in zip(tried[::2], tried[1::2]):
+            assert first != retry
+    assert collection.count_documents({"n": 1}) == 15
+
+
+def test_p5_other_threads(cluster: LocalCluster, connect: Callable[..., Any]) -> None:
+    """Others see every mongos while a thread retries all the time."""
+    sick = cluster.mongos[0]
+    client = connect(server_selector=prefer(sick.address))
+    both = {mongos.address for mongos in cluster.mongos}
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            client.test.faults.find_one()
+
+    with sick.fail_command(["find"], error_code=HOST_UNREACHABLE):
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(200):
+                description = client._topology.description
+                assert description.has_writable_server()
+                if not MARKS_UNKNOWN:
+                    offered = description.apply_selector(ReadPreference.NEAREST, None)
+                    assert {server.address for server in offered} == both
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()

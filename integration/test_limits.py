@@ -1,0 +1,116 @@
+"""Where there is little choice: nothing is worse than without the patch."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Callable
+
+import pymongo
+import pytest
+from pymongo.errors import OperationFailure
+from support import HOST_UNREACHABLE, VERSION, Asked, knows_all, prefer, wait_until
+
+import pymongo_deprio
+
+if TYPE_CHECKING:
+    from pymongo_deprio.cluster import LocalCluster
+
+
+def test_the_other_mongos_is_dead(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None
+) -> None:
+    """The only mongos alive, failing once, is used again at once: far below a heartbeat."""
+    alive, dead = cluster.mongos
+    client = connect()
+    dead.kill()
+    try:
+        wait_until(lambda: len(client.nodes) == 1 or not ping(client, dead), "its death be known")
+        for _ in range(10):
+            knows_all(client, 1)
+            asked.reset()
+            with alive.fail_command(["find"], times=1, error_code=HOST_UNREACHABLE):
+                began = time.monotonic()
+                client.test.limits.find_one()
+                took = time.monotonic() - began
+            assert asked.where("failed") == [alive.address]
+            assert asked.where("succeeded", "find") == [alive.address]
+            assert took < 0.1
+    finally:
+        dead.start()
+
+
+def ping(client: Any, mongos: Any) -> bool:
+    """Ping any mongos, and tell whether this one is still thought to be alive."""
+    try:
+        client.admin.command("ping")
+    except pymongo.errors.ConnectionFailure:
+        return False
+    return mongos.address in client.nodes
+
+
+@pytest.mark.parametrize("command", ["find", "insert"])
+@pytest.mark.parametrize("retry", [True, False])
+def test_all_mongoses_fail(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, command: str, retry: bool
+) -> None:
+    """The caller gets the error that PyMongo alone raises, after as many attempts."""
+    client = connect(retryReads=retry, retryWrites=retry)
+
+    def outcome() -> tuple[str, int]:
+        knows_all(client)
+        asked.reset()
+        with pytest.raises(OperationFailure) as caught:
+            client.test.limits.find_one() if command == "find" else client.test.limits.insert_one(
+                {}
+            )
+        assert caught.value.code == HOST_UNREACHABLE
+        return repr(type(caught.value)), len(asked.where("failed"))
+
+    with ExitStack() as failing:
+        for mongos in cluster.mongos:
+            failing.enter_context(mongos.fail_command([command], error_code=HOST_UNREACHABLE))
+        alone = outcome()
+        with pymongo_deprio.enable(strict=True):
+            assert outcome() == alone
+    assert alone[1] == (2 if retry else 1)
+
+
+@pytest.mark.skipif(VERSION < (4, 2), reason="PyMongo has timeoutMS from 4.2 on")
+@pytest.mark.parametrize("sick", [(0, 1), (1, 2), (0, 2)])
+def test_with_a_timeout_every_mongos_is_asked_once(
+    three: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, sick: Any
+) -> None:
+    """With timeoutMS, three mongoses and two of them failing, the third attempt is on the third."""
+    addresses = [mongos.address for mongos in three.mongos]
+    first, second = (addresses[index] for index in sick)
+    client = connect(three, timeoutMS=10_000, server_selector=prefer(first, second))
+    with ExitStack() as failing:
+        for index in sick:
+            failing.enter_context(
+                three.mongos[index].fail_command(["find"], error_code=HOST_UNREACHABLE)
+            )
+        for _ in range(20):
+            knows_all(client, 3)
+            asked.reset()
+            client.test.limits.find_one()
+            (well,) = set(addresses) - {first, second}
+            assert asked.where("started", "find") == [first, second, well]
+
+
+@pytest.mark.skipif(VERSION < (4, 2), reason="PyMongo has timeoutMS from 4.2 on")
+def test_with_a_timeout_and_all_failing_none_is_asked_twice_in_a_row(
+    three: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None
+) -> None:
+    """Once every mongos has failed, the one that failed longest ago is next."""
+    client = connect(three, timeoutMS=300)
+    with ExitStack() as failing:
+        for mongos in three.mongos:
+            failing.enter_context(mongos.fail_command(["find"], error_code=HOST_UNREACHABLE))
+        knows_all(client, 3)
+        with pytest.raises(pymongo.errors.PyMongoError):
+            client.test.limits.find_one()
+    tried = asked.where("started", "find")
+    assert len(tried) > 6
+    for turn in range(len(tried) - 2):
+        assert len(set(tried[turn : turn + 3])) == 3

@@ -1,0 +1,232 @@
+"""Every kind of retryable operation moves to the other mongos, sync and async."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+import pymongo
+import pytest
+from fixtures import by_address
+from support import (
+    HAS_ASYNC,
+    HOST_UNREACHABLE,
+    VERSION,
+    Asked,
+    connect_async,
+    finished,
+    knows_all,
+    knows_all_async,
+    prefer,
+    run,
+)
+
+if TYPE_CHECKING:
+    from pymongo_deprio import Retry
+    from pymongo_deprio.cluster import LocalCluster
+
+REPEAT = 100
+
+
+class Kind(NamedTuple):
+    """A kind of operation: the command it sends, and how it is called."""
+
+    command: str
+    call: Callable[[Any], Any]
+
+
+INSERTS = [pymongo.InsertOne({}), pymongo.UpdateOne({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)]
+KINDS: dict[str, Kind] = {
+    "find_one": Kind("find", lambda c: c.find_one()),
+    "insert_one": Kind("insert", lambda c: c.insert_one({})),
+    "update_one": Kind("update", lambda c: c.update_one({"_id": 0}, {"$inc": {"n": 1}})),
+    "find_one_and_update": Kind(
+        "findAndModify", lambda c: c.find_one_and_update({"_id": 0}, {"$inc": {"n": 1}})
+    ),
+    "bulk_write": Kind("insert", lambda c: c.bulk_write(INSERTS)),
+    "insert_many": Kind("insert", lambda c: c.insert_many([{}, {}])),
+    "aggregate": Kind("aggregate", lambda c: c.aggregate([{"$match": {"_id": 0}}])),
+    "count_documents": Kind("aggregate", lambda c: c.count_documents({"_id": 0})),
+    "distinct": Kind("distinct", lambda c: c.distinct("n")),
+    "list_collections": Kind("listCollections", lambda c: c.database.list_collections()),
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+asynchronous = pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+
+
+@kinds
+def test_two_mongoses(
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    retries: list[Retry],
+    kind: Kind,
+) -> None:
+    """Each operation is sent to the sick mongos first, then to the other one, where it succeeds."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+    client = connect(server_selector=prefer(sick))
+    with cluster.mongos[0].fail_command([kind.command], error_code=HOST_UNREACHABLE):
+        for _ in range(REPEAT):
+            knows_all(client)
+            asked.reset()
+            kind.call(client.test.operations)
+            assert asked.where("failed") == [sick]
+            assert asked.where("succeeded", kind.command) == [well]
+    assert len(retries) == REPEAT
+    assert all(event.redirected and event.failed == (sick,) for event in retries)
+    if VERSION >= (4, 7):
+        assert {event.operation for event in retries} <= {kind.command, "count"}
+
+
+@kinds
+def test_one_mongos(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, kind: Kind
+) -> None:
+    """With one mongos that fails once, the operation succeeds there at the second attempt."""
+    mongos = cluster.mongos[0]
+    client = connect(mongos)
+    for _ in range(10):
+        knows_all(client, 1)
+        asked.reset()
+        with mongos.fail_command([kind.command], times=1, error_code=HOST_UNREACHABLE):
+            kind.call(client.test.operations)
+        assert asked.where("failed", kind.command) == [mongos.address]
+        assert mongos.address in asked.where("succeeded", kind.command)
+
+
+@asynchronous
+@kinds
+def test_two_mongoses_asynchronously(
+    cluster: LocalCluster, asked: Asked, retries: list[Retry], kind: Kind
+) -> None:
+    """AsyncMongoClient moves to the other mongos as MongoClient does."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+
+    async def main() -> None:
+        async with connect_async(cluster, asked, server_selector=prefer(sick)) as client:
+            for _ in range(REPEAT):
+                await knows_all_async(client)
+                asked.reset()
+                await finished(kind.call(client.test.operations))
+                assert asked.where("failed") == [sick]
+                assert asked.where("succeeded", kind.command) == [well]
+
+    with cluster.mongos[0].fail_command([kind.command], error_code=HOST_UNREACHABLE):
+        run(main())
+    assert len(retries) == REPEAT
+    assert all(event.redirected for event in retries)
+
+
+@asynchronous
+@pytest.mark.parametrize("name", ["find_one", "insert_one"])
+def test_prose_tests_asynchronously(
+    cluster: LocalCluster, asked: Asked, enabled: None, name: str
+) -> None:
+    """Retryable reads 2.1 and retryable writes 4, by AsyncMongoClient."""
+    kind = KINDS[name]
+    both = sorted(mongos.address for mongos in cluster.mongos)
+
+    async def main() -> None:
+        async with connect_async(cluster, asked) as client:
+            for _ in range(REPEAT):
+                asked.reset()
+                with ExitStack() as failing:
+                    for mongos in cluster.mongos:
+                        failing.enter_context(
+                            mongos.fail_command(
+                                [kind.command], times=1, error_code=HOST_UNREACHABLE
+                            )
+                        )
+                    with pytest.raises(pymongo.errors.OperationFailure):
+                        await kind.call(client.test.operations)
+                assert sorted(asked.where("failed")) == both
+
+    run(main())
+
+
+@asynchronous
+@kinds
+def test_one_mongos_asynchronously(
+    cluster: LocalCluster, asked: Asked, enabled: None, kind: Kind
+) -> None:
+    """With one mongos AsyncMongoClient succeeds there at the second attempt."""
+    mongos = cluster.mongos[0]
+
+    async def main() -> None:
+        async with connect_async(mongos, asked, count=1) as client:
+            for _ in range(10):
+                asked.reset()
+                with mongos.fail_command([kind.command], times=1, error_code=HOST_UNREACHABLE):
+                    await finished(kind.call(client.test.operations))
+                assert asked.where("failed", kind.command) == [mongos.address]
+                assert mongos.address in asked.where("succeeded", kind.command)
+
+    run(main())
+
+
+# -- The ends of a transaction ---------------------------------------------------------------------
+
+ENDS = ["commitTransaction", "abortTransaction"]
+ends = pytest.mark.parametrize("command", ENDS)
+
+
+@pytest.mark.skipif(VERSION < (3, 11), reason="PyMongo 3.9 and 3.10 keep commit and abort pinned")
+@ends
+def test_the_end_of_a_transaction_moves(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, command: str
+) -> None:
+    """Commit and abort are retried on the other mongos, and take effect there."""
+    client = connect()
+    collection = client.test.transactions
+    collection.insert_one({"_id": "there"})
+    for number in range(REPEAT):
+        asked.reset()
+        with client.start_session() as session:
+            session.start_transaction()
+            collection.insert_one({"_id": number}, session=session)
+            (pinned,) = asked.where("succeeded", "insert")
+            with by_address(cluster, pinned).fail_command(
+                [command], times=1, error_code=HOST_UNREACHABLE
+            ):
+                end(session, command)
+        assert asked.where("failed") == [pinned]
+        (moved,) = asked.where("succeeded", command)
+        assert moved != pinned
+        assert collection.count_documents({"_id": number}) == (command == "commitTransaction")
+    collection.drop()
+
+
+def end(session: Any, command: str) -> Any:
+    """End the transaction of a session."""
+    if command == "commitTransaction":
+        return session.commit_transaction()
+    return session.abort_transaction()
+
+
+@asynchronous
+@ends
+def test_the_end_of_a_transaction_moves_asynchronously(
+    cluster: LocalCluster, asked: Asked, enabled: None, command: str
+) -> None:
+    """AsyncMongoClient retries commit and abort on the other mongos."""
+
+    async def main() -> None:
+        async with connect_async(cluster, asked) as client:
+            collection = client.test.transactions
+            await collection.insert_one({"_id": "there"})
+            for number in range(REPEAT):
+                asked.reset()
+                async with client.start_session() as session:
+                    await finished(session.start_transaction())
+                    await collection.insert_one({"_id": number}, session=session)
+                    (pinned,) = asked.where("succeeded", "insert")
+                    with by_address(cluster, pinned).fail_command(
+                        [command], times=1, error_code=HOST_UNREACHABLE
+                    ):
+                        await end(session, command)
+                assert asked.where("failed") == [pinned]
+                (moved,) = asked.where("succeeded", command)
+                assert moved != pinned
+            await collection.drop()
+
+    run(main())

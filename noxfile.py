@@ -1,0 +1,172 @@
+"""What is checked, each as a session of its own: ``nox -s lint types tests matrix demo``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests", "matrix"]
+nox.options.error_on_external_run = True
+
+HERE = Path(__file__).parent
+# The last patch of every line of PyMongo, and a Python that carries it: the C extensions of 3.9 to
+# 3.11 break on newer ones, and each Python from our floor on is used somewhere.
+LINES = {
+    "3.9.0": "3.8",
+    "3.10.1": "3.8",
+    "3.11.4": "3.8",
+    "3.12.3": "3.9",
+    "3.13.0": "3.10",
+    "4.0.2": "3.10",
+    "4.1.1": "3.10",
+    "4.2.0": "3.10",
+    "4.3.3": "3.11",
+    "4.4.1": "3.11",
+    "4.5.0": "3.11",
+    "4.6.3": "3.12",
+    "4.7.3": "3.12",
+    "4.8.0": "3.12",
+    "4.9.2": "3.8",
+    "4.10.1": "3.13",
+    "4.11.3": "3.9",
+    "4.12.1": "3.13",
+    "4.13.2": "3.10",
+    "4.14.1": "3.11",
+    "4.15.5": "3.12",
+    "4.16.0": "3.9",
+    "4.17.0": "3.10",
+    "4.18.3": "3.12",
+    "4.19.0": "3.13",
+    "4.20.1": "3.11",
+}
+# The core and the prose tests: what is around the core does not differ with PyMongo.
+MATRIX_TESTS = ["tests", "integration", "--ignore=tests/cluster", "--ignore=tests/test_cli.py"]
+
+
+class Combination(NamedTuple):
+    """One run of the matrix."""
+
+    pymongo: str
+    python: str
+    wrapt: str = "wrapt"
+    extensions: bool = True
+
+    def __str__(self) -> str:  # noqa: D105
+        wrapt = self.wrapt if self.extensions else "wrapt without its C extension"
+        return f"PyMongo {self.pymongo}, Python {self.python}, {wrapt}"
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types, also those that a user sees."""
+    session.install("-e", ".[test]", "mypy", "nox")
+    session.run("mypy", "--strict")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests on the newest PyMongo."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run the demo."""
+    session.install(".[demo]")
+    session.run("pymongo-deprio", "demo", *session.posargs)
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Run the core and prose tests on every line of PyMongo; ``-- 4.6.3 4.16.0`` for some."""
+    combinations = [Combination(*line) for line in LINES.items()]
+    combinations.append(Combination("4.16.0", "3.9", wrapt="wrapt==1.14.0"))
+    combinations.append(Combination("4.20.1", "3.11", extensions=False))
+    if session.posargs:
+        combinations = [one for one in combinations if one.pymongo in session.posargs]
+    _run(session, combinations)
+
+
+@nox.session
+def every_release(session: nox.Session) -> None:
+    """Do the same for every release of PyMongo since 3.9.0."""
+    listed = session.run("python", "-m", "pip", "index", "versions", "pymongo", silent=True)
+    (versions,) = re.findall(r"Available versions: (.*)", str(listed))
+    by_line = {_line(release): python for release, python in LINES.items()}
+    combinations = [
+        Combination(release, by_line[_line(release)])
+        for release in reversed(versions.split(", "))
+        if _line(release) in by_line
+    ]
+    _run(session, combinations)
+
+
+def _line(release: str) -> str:
+    return ".".join(release.split(".")[:2])
+
+
+def _run(session: nox.Session, combinations: list[Combination]) -> None:
+    session.install("uv")
+    uv = str(Path(session.bin, "uv"))
+    root = Path(session.create_tmp())
+    shutil.rmtree(root, ignore_errors=True)
+    subprocess.run([uv, "build", "-q", "--wheel", "-o", root, HERE], check=True)
+    (wheel,) = root.glob("*.whl")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        passed = list(pool.map(lambda one: _run_one(one, uv, wheel), combinations))
+    if not all(passed):
+        session.error(f"{passed.count(False)} of {len(passed)} combinations failed")
+    session.log(f"{len(passed)} combinations passed")
+
+
+def _run_one(combination: Combination, uv: str, wheel: Path) -> bool:
+    began = time.monotonic()
+    venv = wheel.parent / re.sub(r"[^\w.=]+", "-", str(combination))
+    python = shutil.which(f"python{combination.python}") or combination.python
+    binaries = venv / ("Scripts" if os.name == "nt" else "bin")
+    requirements = [f"{wheel}[test]", f"pymongo=={combination.pymongo}", combination.wrapt]
+    commands = [
+        [uv, "venv", "-q", "--python", python, str(venv)],
+        [uv, "pip", "install", "-q", "--python", str(venv), *requirements],
+        [str(binaries / "pytest"), "-q", "-p", "no:cacheprovider", *MATRIX_TESTS],
+    ]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    if not combination.extensions:
+        environment["WRAPT_DISABLE_EXTENSIONS"] = "1"
+    output = ""
+    for command in commands:
+        done = subprocess.run(
+            command,
+            cwd=HERE,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        output = done.stdout
+        if done.returncode:
+            break
+    shutil.rmtree(venv, ignore_errors=True)
+    closing = output.strip().splitlines()[-1] if output.strip() else "no output"
+    verdict = "FAILED" if done.returncode else "passed"
+    report = f"{combination}: {verdict}, {closing} ({time.monotonic() - began:.0f} s in all)"
+    print(report if not done.returncode else f"{output[-12000:]}\n{report}", flush=True)
+    return not done.returncode

@@ -1,0 +1,182 @@
+"""Switches the patch on and off: the one lock and the one state."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+import weakref
+from typing import TYPE_CHECKING
+
+from pymongo_deprio import _seams
+from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
+from pymongo_deprio._events import Stats
+from pymongo_deprio._options import Options
+from pymongo_deprio._patching import Patch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pymongo_deprio._events import Event, Listener
+
+_log = logging.getLogger("pymongo_deprio")
+
+
+class Activation:
+    """What :func:`enable` returns. Closing it, or leaving its ``with``, takes that call back.
+
+    What was enabled before is then in force again, or nothing. Handles may be closed in any order,
+    and more than once.
+    """
+
+    def close(self) -> None:
+        """Take back the ``enable()`` that returned this handle."""
+        _state.leave(self)
+
+    def __enter__(self) -> Activation:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _State:
+    def __init__(self) -> None:
+        self.forget_lock()
+        self.stats = Stats()
+        # What is in force stands last. A handle that nobody holds any more can't be closed.
+        self._entries: list[tuple[weakref.ref[Activation], Options]] = []
+        self._patches: list[Patch] = []
+        self._buried: dict[tuple[type, str], Patch] = {}
+
+    def forget_lock(self) -> None:
+        # Reentrant: a signal handler or a finalizer may come here while its own thread holds it.
+        self._lock = threading.RLock()
+
+    def is_enabled(self) -> bool:
+        return bool(self._entries)
+
+    def enter(self, options: Options) -> Activation:
+        handle = Activation()
+        with self._lock:
+            if not self._entries:
+                self._patch()
+                _log.info("Enabled")
+            self._entries = [*self._closable(), (weakref.ref(handle), options)]
+        return handle
+
+    def leave(self, handle: Activation) -> None:
+        with self._lock:
+            left = [entry for entry in self._entries if entry[0]() is not handle]
+            if self._entries and not left:
+                self.disable()
+            self._entries = left
+
+    def disable(self) -> None:
+        with self._lock:
+            if self._entries:
+                self._entries = []
+                self._unpatch()
+                _log.info("Disabled")
+
+    def report(self, event: Event) -> None:
+        with self._lock:
+            self.stats = self.stats.counting(event)
+        _log.debug(
+            "Retry of %s, attempt %d: failed on %s, avoided %s, chose %s%s",
+            event.operation or "an operation",
+            event.attempt,
+            event.failed,
+            event.deprioritized,
+            event.chosen,
+            ", as no other is suitable" if event.fallback else "",
+        )
+        entries = self._entries
+        listener = entries[-1][1].on_event if entries else None
+        if listener is not None:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - an operation does not fail for its observer
+                _log.exception("The listener %r failed on %r", listener, event)
+
+    def _closable(self) -> list[tuple[weakref.ref[Activation], Options]]:
+        """Return the entries that can still come into force.
+
+        What lies below an entry that nobody can close never does: without this, an application
+        that enables again and again would pile them up.
+        """
+        for index in range(len(self._entries) - 1, -1, -1):
+            if self._entries[index][0]() is None:
+                return self._entries[index:]
+        return self._entries
+
+    def _patch(self) -> None:
+        patches = []
+        for seam in _seams.find(self.report):
+            buried = self._buried.pop((seam.owner, seam.name), None)
+            patches.append(buried or Patch(*seam))
+        for patch in patches:
+            patch.apply()
+        self._patches = patches
+
+    def _unpatch(self) -> None:
+        while self._patches:
+            patch = self._patches.pop()
+            if not patch.remove():
+                self._buried[patch.place] = patch
+
+
+_state = _State()
+if hasattr(os, "register_at_fork"):
+    # Another thread of the parent may have held it.
+    os.register_at_fork(after_in_child=_state.forget_lock)
+
+
+def enable(*, on_event: Listener | None = None, strict: bool = False) -> Activation:
+    """Make every PyMongo client of this process retry on another mongos.
+
+    Clients that were made before are covered as well as those made later, in every thread, sync and
+    async. With the same options as before it changes nothing; with others, the latest call counts.
+
+    :param on_event: called with a :class:`Retry` for each retry, in the thread or task of the
+        operation. What it raises is logged and ignored.
+    :param strict: raise where this PyMongo cannot be patched, instead of warning.
+    :return: a handle that takes this call back when it is closed; also a context manager. It need
+        not be kept.
+    :raises TypeError: if an argument is of the wrong type.
+    :raises UnsupportedPyMongoError: with ``strict``, if this PyMongo lacks what has to be patched.
+        Without ``strict`` an :class:`UnsupportedPyMongoWarning` is issued and nothing is changed.
+    """
+    options = Options(on_event=on_event, strict=strict)
+    try:
+        return _state.enter(options)
+    except UnsupportedPyMongoError as error:
+        if strict:
+            raise
+        warnings.warn(UnsupportedPyMongoWarning(str(error)), stacklevel=2)
+        return Activation()
+
+
+def disable() -> None:
+    """Take the patch off, whoever enabled it: PyMongo is as it was before.
+
+    Where somebody else's wrapper was put on top of ours in the meantime, that one stays and works,
+    and ours does nothing. Without ``enable()`` before, this does nothing.
+    """
+    _state.disable()
+
+
+def is_enabled() -> bool:
+    """Return whether PyMongo is patched."""
+    return _state.is_enabled()
+
+
+def stats() -> Stats:
+    """Return how often what happened since the start of the process."""
+    return _state.stats

@@ -1,0 +1,79 @@
+"""The memory of one operation: where its attempts went, and what the next should leave out.
+
+It is kept in a ContextVar, so that threads, tasks and greenlets each see their own. A context can
+be copied while an operation runs (a task that is created then, PyMongo's own monitors among them);
+so an operation also knows its owner, and forgets everything when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pymongo_deprio._events import Address
+
+
+class Operation:
+    """One call of PyMongo's retry loop on one client."""
+
+    # Defaults stand on the class: an operation without failure should cost one small object.
+    server: Any = None
+    """The server that the latest attempt was sent to."""
+    pinned: Address | None = None
+    """The mongos of the transaction that the operation began in."""
+    attempts: int = 1
+    failed: tuple[Address, ...] = ()
+    """Where attempts failed; the latest failure stands last."""
+    deprioritized: tuple[Address, ...] = ()
+    """What selection should leave out, lent for the length of one selection."""
+    topology: Any = None
+    """The settings of the topology that the list is lent to: its descriptions carry them."""
+
+    def __init__(self, client: Any, owner: object) -> None:
+        self.client = client
+        self.owner = owner
+
+    @staticmethod
+    def here() -> object:
+        """Return who would be the owner of an operation that is opened here."""
+        return threading.get_ident()
+
+    def fail(self) -> None:
+        """Note that the latest attempt failed."""
+        address = self.server.description.address
+        self.failed = (*(other for other in self.failed if other != address), address)
+        self.attempts += 1
+
+    def lent_to(self, topology: Any) -> tuple[Address, ...]:
+        """Return what a selection from the topology of these settings should leave out."""
+        if topology is self.topology and self.owner == self.here():
+            return self.deprioritized
+        return ()
+
+    def close(self) -> None:
+        """Forget everything; a copied context may keep this object for long."""
+        self.__dict__ = {"client": None, "owner": None}
+
+
+class AsyncOperation(Operation):
+    """The same, owned by a task."""
+
+    @staticmethod
+    def here() -> object:
+        """Return the running task, or None outside an event loop."""
+        try:
+            return asyncio.current_task()
+        except RuntimeError:
+            return None
+
+
+CURRENT: ContextVar[Operation | None] = ContextVar("pymongo_deprio_operation", default=None)
+
+
+def in_operation() -> bool:
+    """Tell whether this context is inside an operation that has not ended."""
+    operation = CURRENT.get()
+    return operation is not None and operation.client is not None

@@ -1,0 +1,131 @@
+"""Looks at the installed PyMongo and lists the places to wrap.
+
+What is there decides, not the version: PyMongo 3.9 to 4.20 keep the retry loop, the selection of an
+attempt's server and the selection from a topology description in methods of the same names, though
+not all of them everywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
+
+from pymongo_deprio import _wrappers
+from pymongo_deprio._errors import UnsupportedPyMongoError
+from pymongo_deprio._operation import in_operation
+from pymongo_deprio._wrappers import Parameters
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pymongo_deprio._events import Retry
+    from pymongo_deprio._patching import Wrapper
+
+
+class Seam(NamedTuple):
+    """One attribute of PyMongo, and what to put on it."""
+
+    owner: type
+    name: str
+    wrapper: Wrapper
+    asleep: Callable[[], bool] | None = None
+
+
+def find(report: Callable[[Retry], None]) -> list[Seam]:
+    """Return the seams of the installed PyMongo, in the order in which to wrap them.
+
+    :param report: is told of each retry.
+    :raises UnsupportedPyMongoError: if one is missing.
+    """
+    pymongo = importlib.import_module("pymongo")
+    descriptions = importlib.import_module("pymongo.topology_description")
+    apply_selector = _Place(descriptions, "TopologyDescription", "apply_selector")
+    apply_selector.require("address")
+    seams = [apply_selector.seam(_wrappers.Selection(apply_selector.function))]
+    seams += _of_client(sys.modules[pymongo.MongoClient.__module__], "MongoClient", report)
+    if importlib.util.find_spec("pymongo.asynchronous") is not None:
+        asynchronous = importlib.import_module("pymongo.asynchronous.mongo_client")
+        seams += _of_client(asynchronous, "AsyncMongoClient", report)
+    return seams
+
+
+class _Place:
+    """A method of a class of PyMongo."""
+
+    def __init__(self, module: ModuleType, class_name: str, name: str) -> None:
+        self._label = f"{module.__name__}.{class_name}.{name}"
+        self._name = name
+        cls = getattr(module, class_name, None)
+        owners = (base for base in getattr(cls, "__mro__", ()) if name in vars(base))
+        self._owner: type | None = next(owners, None)
+        self.function: Any = vars(self._owner)[name] if self._owner else None
+
+    def __bool__(self) -> bool:
+        return self._owner is not None
+
+    def has(self, parameter: str) -> bool:
+        return self.function is not None and parameter in Parameters(self.function)
+
+    def calls(self, method: str) -> bool:
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return code is not None and method in code.co_names
+
+    def require(self, *parameters: str) -> None:
+        if not self:
+            raise _unsupported(self._label)
+        for parameter in parameters:
+            if not self.has(parameter):
+                raise _unsupported(f"the parameter {parameter!r} of {self._label}")
+
+    def seam(self, wrapper: Wrapper, asleep: Callable[[], bool] | None = None) -> Seam:
+        self.require()
+        assert self._owner is not None  # noqa: S101 - for the type checker
+        return Seam(self._owner, self._name, wrapper, asleep)
+
+
+def _of_client(module: ModuleType, client: str, report: Callable[[Retry], None]) -> Iterator[Seam]:
+    asynchronous = client.startswith("Async")
+    for method in "select_server", "select_servers":
+        place = _Place(module, "Topology", method)
+        place.require()
+        lending = _wrappers.Lending(place.function)
+        # Inside an operation the list is lent already: its selections do not pay for this wrapper.
+        yield place.seam(lending.asynchronous if asynchronous else lending.sync, in_operation)
+
+    select_server = _Place(module, client, "_select_server")
+    select_server.require("session", "address")
+    attempt = _wrappers.Attempt(
+        select_server.function, report, retries_on_overload=_retries_on_overload()
+    )
+    yield select_server.seam(attempt.asynchronous if asynchronous else attempt.sync)
+
+    operation: Any = _wrappers.async_operation if asynchronous else _wrappers.operation
+    for loop in _retry_loops(module, client):
+        yield loop.seam(operation)
+
+
+def _retry_loops(module: ModuleType, client: str) -> list[_Place]:
+    """Return where the loops of reads and writes are, which moved into one method over time."""
+    names = set()
+    for name in "_retry_with_session", "_retryable_read":
+        place = _Place(module, client, name)
+        place.require()
+        names.add("_retry_internal" if place.calls("_retry_internal") else name)
+    return [_Place(module, client, name) for name in sorted(names)]
+
+
+def _retries_on_overload() -> bool:
+    options = importlib.import_module("pymongo.client_options").ClientOptions
+    return hasattr(options, "enable_overload_retargeting")
+
+
+def _unsupported(missing: str) -> UnsupportedPyMongoError:
+    version = getattr(sys.modules.get("pymongo"), "version", "of an unknown version")
+    return UnsupportedPyMongoError(
+        f"PyMongo {version} cannot be patched: it has no {missing}. Nothing was changed, and "
+        f"PyMongo works as it does alone. Use a version of pymongo_deprio that knows this PyMongo, "
+        f"or a PyMongo from 3.9 to 4.20."
+    )

@@ -1,0 +1,334 @@
+"""What is put on the seams of PyMongo, sync and async.
+
+With ``_seams`` the only place that knows PyMongo's private names. One mechanism serves every
+version: an operation remembers where its attempts failed, and lends that list to each selection.
+What newer versions do by themselves is put aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import inspect
+import logging
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Tuple
+
+from pymongo_deprio._events import Retry
+from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation
+from pymongo_deprio._selection import select
+
+if TYPE_CHECKING:
+    from pymongo_deprio._events import Address
+
+_Args = Tuple[Any, ...]
+_Kwargs = Dict[str, Any]
+
+# Deprioritization has a meaning where there is a choice: a single server and a load balancer ignore
+# it, and in an unknown topology nothing is suitable.
+_TOPOLOGIES_WITH_A_CHOICE = ("Sharded", "ReplicaSetWithPrimary", "ReplicaSetNoPrimary")
+# Of the commands of a transaction only these may move to another mongos (transactions
+# specification, "Sharded Transactions").
+_ENDS_OF_TRANSACTION = ("commitTransaction", "abortTransaction")
+
+_log = logging.getLogger("pymongo_deprio")
+
+
+class Parameters:
+    """The parameters of a method of PyMongo, read once: they moved between versions."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        try:
+            names = list(inspect.signature(function).parameters)[1:]
+        except (TypeError, ValueError):  # nothing that tells its parameters
+            names = []
+        self._index = {name: index for index, name in enumerate(names)}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def get(self, name: str, args: _Args, kwargs: _Kwargs) -> Any:
+        """Return the argument of a call, or None where it was not given."""
+        index = self._index.get(name, len(args))
+        return args[index] if index < len(args) else kwargs.get(name)
+
+    def put(self, name: str, value: object, args: _Args, kwargs: _Kwargs) -> _Args:
+        """Change the argument of a call: returns the new args, and changes kwargs."""
+        index = self._index[name]
+        if index < len(args):
+            return (*args[:index], value, *args[index + 1 :])
+        kwargs[name] = value
+        return args
+
+
+# -- Operation: around the retry loop --------------------------------------------------------------
+
+
+def operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    """Keep the memory of one operation while PyMongo's retry loop runs."""
+    memory = Operation(instance, get_ident())
+    token = CURRENT.set(memory)
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        memory.close()
+        CURRENT.reset(token)
+
+
+async def async_operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    """Do the same for AsyncMongoClient."""
+    memory = AsyncOperation(instance, asyncio.current_task())
+    token = CURRENT.set(memory)
+    try:
+        return await wrapped(*args, **kwargs)
+    finally:
+        memory.close()
+        # A coroutine that was never finished is closed by the garbage collector, elsewhere.
+        with contextlib.suppress(ValueError):
+            CURRENT.reset(token)
+
+
+# -- Attempt: around the selection of each attempt's server ----------------------------------------
+
+
+class Attempt:
+    """Wraps ``_select_server``: a second call in one operation means that the first one failed."""
+
+    def __init__(
+        self,
+        select_server: Callable[..., Any],
+        report: Callable[[Retry], None],
+        *,
+        retries_on_overload: bool,
+    ) -> None:
+        """Wrap the attempts of one kind of client.
+
+        :param select_server: the original, for the names of its parameters.
+        :param report: is told of each retry.
+        :param retries_on_overload: whether this PyMongo retries overload errors. It does so in
+            mid-transaction too, and outside sharded clusters it retargets if the client opted in.
+        """
+        self._parameters = Parameters(select_server)
+        self._report = report
+        self._retries_on_overload = retries_on_overload
+
+    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Select the server of one attempt."""
+        memory = CURRENT.get()
+        if memory is None or memory.client is not instance or memory.owner != get_ident():
+            return wrapped(*args, **kwargs)
+        if memory.server is None:
+            if self._retries_on_overload:
+                memory.pinned = _pinned(args)
+            memory.server = server = wrapped(*args, **kwargs)
+            return server
+        args = self._before_retry(memory, args, kwargs)
+        try:
+            memory.server = server = wrapped(*args, **kwargs)
+            self._after_retry(memory, args, kwargs)
+        finally:
+            memory.deprioritized = ()
+        return server
+
+    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Select the server of one attempt of an AsyncMongoClient."""
+        memory = CURRENT.get()
+        if memory is None or memory.client is not instance or memory.owner is not memory.here():
+            return await wrapped(*args, **kwargs)
+        if memory.server is None:
+            if self._retries_on_overload:
+                memory.pinned = _pinned(args)
+            memory.server = server = await wrapped(*args, **kwargs)
+            return server
+        args = self._before_retry(memory, args, kwargs)
+        try:
+            memory.server = server = await wrapped(*args, **kwargs)
+            self._after_retry(memory, args, kwargs)
+        finally:
+            memory.deprioritized = ()
+        return server
+
+    def _before_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
+        """Note the failure, lend the list to selection, and put PyMongo's own list aside."""
+        try:
+            memory.fail()
+            args = self._hold_pin(memory, args, kwargs)
+            topology = memory.client._topology
+            memory.topology = topology._settings
+            memory.deprioritized = self._to_leave_out(memory, topology, args, kwargs)
+            if "deprioritized_servers" in self._parameters:
+                args = self._parameters.put("deprioritized_servers", None, args, kwargs)
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            log_once("A retry is left to PyMongo, since its failure could not be noted")
+        return args
+
+    def _hold_pin(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
+        """Keep a statement in mid-transaction on its mongos, even where PyMongo let go of it."""
+        name = self._parameters.get("operation", args, kwargs)
+        if memory.pinned is None or name in _ENDS_OF_TRANSACTION or _pinned(args) is not None:
+            return args
+        return self._parameters.put("address", memory.pinned, args, kwargs)
+
+    def _to_leave_out(
+        self, memory: Operation, topology: Any, args: _Args, kwargs: _Kwargs
+    ) -> tuple[Address, ...]:
+        if self._parameters.get("address", args, kwargs) or _pinned(args):
+            return ()
+        if topology._description.topology_type_name == "Sharded":
+            return memory.failed
+        if self._retries_on_overload:
+            return addresses(self._parameters.get("deprioritized_servers", args, kwargs) or ())
+        return ()
+
+    def _after_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> None:
+        try:
+            name = self._parameters.get("operation", args, kwargs)
+            self._report(
+                Retry(
+                    operation=getattr(name, "value", name),
+                    attempt=memory.attempts,
+                    failed=memory.failed,
+                    deprioritized=memory.deprioritized,
+                    chosen=memory.server.description.address,
+                )
+            )
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            log_once("A retry could not be reported")
+
+
+def _pinned(args: _Args) -> Address | None:
+    # Every version passes the session second.
+    return getattr(args[1], "_pinned_address", None) if len(args) > 1 else None
+
+
+# -- Selection -------------------------------------------------------------------------------------
+
+
+class Selection:
+    """Wraps ``TopologyDescription.apply_selector``, which from now on takes a list everywhere."""
+
+    def __init__(self, apply_selector: Any) -> None:
+        """Wrap the original, which stays the one that decides."""
+        self._original = apply_selector
+
+    def __call__(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Select from a topology description, without the deprioritized servers if possible."""
+        given = kwargs.pop("deprioritized_servers", None)
+        if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
+            args, given = args[:3], args[3]
+        if given:
+            deprioritized = addresses(given)
+        else:
+            memory = CURRENT.get()
+            if memory is None or not memory.deprioritized:
+                return wrapped(*args, **kwargs)
+            deprioritized = memory.lent_to(instance._topology_settings)
+        address = args[1] if len(args) > 1 else kwargs.get("address")
+        if address or instance.topology_type_name not in _TOPOLOGIES_WITH_A_CHOICE:
+            return wrapped(*args, **kwargs)
+
+        def suitable(left_out: frozenset[Address]) -> list[Any]:
+            if not left_out:
+                return wrapped(*args, **kwargs)  # type: ignore[no-any-return]
+            return self._without(left_out, instance, args, kwargs)
+
+        known = {server.address for server in instance.known_servers}
+        sharded = instance.topology_type_name == "Sharded"
+        return select(suitable, deprioritized, known, sharded=sharded)
+
+    def _without(
+        self, left_out: frozenset[Address], description: Any, args: _Args, kwargs: _Kwargs
+    ) -> list[Any]:
+        """Ask PyMongo about a private copy of the topology that lacks some servers."""
+        try:
+            reduced = without(description, left_out)
+            ask = self._original.__get__(reduced, type(reduced))
+            return ask(*args, **kwargs)  # type: ignore[no-any-return]
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            _log.debug("Selection without %s failed", sorted(left_out), exc_info=True)
+            return []
+
+
+def without(description: Any, left_out: frozenset[Address]) -> Any:
+    """Return a copy of a topology description that lacks some servers."""
+    reduced = copy.copy(description)
+    servers = description._server_descriptions
+    reduced._server_descriptions = {key: servers[key] for key in servers if key not in left_out}
+    if hasattr(reduced, "_candidate_servers"):
+        reduced._candidate_servers = list(reduced._server_descriptions.values())
+    return reduced
+
+
+class Lending:
+    """Wraps ``Topology.select_server`` and ``select_servers``, which take a list everywhere."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        """Wrap the original, for the names of its parameters."""
+        self._parameters = Parameters(method)
+
+    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Select, and lend the given list for that long."""
+        deprioritized, args = self._take(args, kwargs)
+        if not deprioritized:
+            return wrapped(*args, **kwargs)
+        with _lent(Operation, instance, deprioritized):
+            return wrapped(*args, **kwargs)
+
+    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Do the same for a topology of an AsyncMongoClient."""
+        deprioritized, args = self._take(args, kwargs)
+        if not deprioritized:
+            return await wrapped(*args, **kwargs)
+        with _lent(AsyncOperation, instance, deprioritized):
+            return await wrapped(*args, **kwargs)
+
+    def _take(self, args: _Args, kwargs: _Kwargs) -> tuple[tuple[Address, ...], _Args]:
+        given = self._parameters.get("deprioritized_servers", args, kwargs)
+        if "deprioritized_servers" in self._parameters:
+            args = self._parameters.put("deprioritized_servers", None, args, kwargs)
+        else:
+            kwargs.pop("deprioritized_servers", None)
+        return addresses(given or ()), args
+
+
+@contextlib.contextmanager
+def _lent(
+    kind: type[Operation], topology: Any, deprioritized: tuple[Address, ...]
+) -> Iterator[None]:
+    memory = kind(topology, kind.here())
+    memory.topology = topology._settings
+    memory.deprioritized = deprioritized
+    token = CURRENT.set(memory)
+    try:
+        yield
+    finally:
+        memory.close()
+        with contextlib.suppress(ValueError):
+            CURRENT.reset(token)
+
+
+def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:
+    """Return the addresses of servers, server descriptions or addresses.
+
+    :raises TypeError: if something else is among them.
+    """
+    return tuple(map(_address, servers))
+
+
+def _address(server: Any) -> Address:
+    description = getattr(server, "description", server)
+    address = getattr(description, "address", description)
+    if not isinstance(address, tuple) or len(address) != 2:  # noqa: PLR2004
+        raise TypeError(
+            "deprioritized_servers takes a list of servers, server descriptions or (host, port) "
+            f"addresses, not one that holds {server!r}"
+        )
+    return address
+
+
+@functools.lru_cache(maxsize=None)
+def log_once(message: str) -> None:
+    """Log the exception being handled, the first time that this message is."""
+    _log.exception(message)

@@ -1,0 +1,87 @@
+"""The command ``pymongo-deprio``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Callable, Sequence
+
+import pymongo_deprio
+from pymongo_deprio.cluster import ClusterError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    :param arguments: what stands behind the command's name; by default, what it was called with.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pymongo-deprio", description="Makes PyMongo retry on a different mongos."
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {pymongo_deprio.__version__}"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="run a load with one sick mongos, without and with the patch",
+        description="Starts a sharded cluster on this machine, makes one mongos fail every find "
+        "and insert, and runs the same load without and with the patch. Exit code: 0 if no "
+        "operation failed with the patch on, 1 if one did, 2 if the demo cannot run.",
+    )
+    demo.add_argument(
+        "--ops",
+        type=_whole_number(1),
+        default=2000,
+        metavar="N",
+        help="operations in each run (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--mongos",
+        type=_whole_number(2),
+        default=2,
+        metavar="N",
+        help="mongoses, one of them sick (default: %(default)s)",
+    )
+    demo.add_argument("--json", action="store_true", help="print the figures as JSON")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _whole_number(least: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    return convert
+
+
+def _demo(options: argparse.Namespace) -> int:
+    try:
+        from pymongo_deprio import _demo as demo  # noqa: PLC0415 - rich is an extra
+    except ImportError as error:
+        return _complain(f"the demo needs {error.name}: pip install 'pymongo_deprio[demo]'")
+    try:
+        runs = demo.run(options.ops, options.mongos)
+    except ClusterError as error:
+        return _complain(str(error))
+    if options.json:
+        print(json.dumps([run.figures() for run in runs], indent=2))
+    else:
+        demo.show(runs, options.mongos)
+    return 1 if runs[-1].failed else 0
+
+
+def _complain(message: str) -> int:
+    print(f"pymongo-deprio: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,103 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import pymongo_deprio
+from pymongo_deprio import _demo, cli
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "pymongo_deprio", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        **options,
+    )
+
+
+def test_demo_as_a_table() -> None:
+    """The demo ends with 0 and prints a table of what its two runs came to."""
+    done = run("demo", "--ops", "200")
+    assert done.returncode == 0, done.stderr
+    for words in "operations", "failed operations", "attempts on the sick mongos", "median", "99th":
+        assert words in done.stdout
+    assert "without" in done.stdout
+    assert "with pymongo_deprio" in done.stdout
+
+
+def test_demo_as_json() -> None:
+    """With three mongoses and --json, standard output is the figures alone; none failed."""
+    done = run("demo", "--ops", "300", "--mongos", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    without, with_patch = json.loads(done.stdout)
+    assert without["operations"] == with_patch["operations"] == 300
+    assert with_patch["failed"] == 0
+    assert with_patch["attempts_on_sick_mongos"] > 0
+    assert with_patch["median_ms"] <= with_patch["p99_ms"]
+
+
+def test_demo_tells_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is 1 if an operation failed with the patch on."""
+    runs = [_demo.Run("without", milliseconds=[1]), _demo.Run("with", failed=1, milliseconds=[1])]
+    monkeypatch.setattr(_demo, "run", lambda operations, mongoses: runs)
+    assert cli.main(["demo"]) == 1
+    assert cli.main(["demo", "--json"]) == 1
+
+
+def test_demo_without_a_mongod() -> None:
+    """One clear message says what was tried and what to install; no traceback."""
+    done = run("demo", env={"PYMONGO_DEPRIO_MONGOD": "/nonexistent/mongod"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("pymongo-deprio: ")
+    assert "/nonexistent/mongod" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_demo_without_rich(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message says which extra to install."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "pymongo_deprio._demo", raising=False)
+    monkeypatch.delattr(pymongo_deprio, "_demo", raising=False)
+    assert cli.main(["demo"]) == 2
+    assert "pip install 'pymongo_deprio[demo]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["nonesuch"], "nonesuch"),
+        (["demo", "--ops", "0"], "'0' is not a whole number from 1 on"),
+        (["demo", "--ops", "many"], "'many' is not a whole number from 1 on"),
+        (["demo", "--mongos", "1"], "'1' is not a whole number from 2 on"),
+        (["demo", "--nonesuch"], "--nonesuch"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong call is one clear message and exit code 2."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the package's version."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert pymongo_deprio.__version__ in capsys.readouterr().out

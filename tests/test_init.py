@@ -1,0 +1,28 @@
+"""The front door."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+import pymongo_deprio
+
+
+def test_public_names() -> None:
+    """Each public name is there and says what it is for."""
+    for name in pymongo_deprio.__all__:
+        assert getattr(pymongo_deprio, name) is not None
+    assert "enable" in pymongo_deprio.__all__
+
+
+def test_version() -> None:
+    """The version comes from the installed package."""
+    assert pymongo_deprio.__version__ == version("pymongo_deprio")
+
+
+@pytest.mark.parametrize("name", ["nonesuch", "__nonesuch__"])
+def test_unknown_name(name: str) -> None:
+    """A name that is not there is an AttributeError, as for any module."""
+    with pytest.raises(AttributeError, match=name):
+        getattr(pymongo_deprio, name)

@@ -1,0 +1,203 @@
+"""The memory of an operation: what it costs, whom it belongs to, and that it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import gc
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+from support import HAS_ASYNC, HOST_UNREACHABLE, Asked, connect_async, run
+
+import pymongo_deprio
+from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation, in_operation
+from pymongo_deprio._wrappers import async_operation
+
+if TYPE_CHECKING:
+    from pymongo_deprio import Retry
+    from pymongo_deprio.cluster import LocalCluster
+
+A, B = ("a", 1), ("b", 2)
+PACKAGE = str(Path(pymongo_deprio.__file__).parent)
+
+
+class Server:
+    """Has an address, as a server of PyMongo has it."""
+
+    def __init__(self, address: Any) -> None:
+        self.description = self
+        self.address = address
+
+
+def test_failures_are_kept_once_and_the_latest_is_last() -> None:
+    """A server that fails again becomes the latest failure: it is the last to be taken back."""
+    operation = Operation(client=object(), owner=Operation.here())
+    for address in A, B, A:
+        operation.server = Server(address)
+        operation.fail()
+    assert operation.failed == (B, A)
+    assert operation.attempts == 4
+
+
+def test_the_list_is_lent_to_one_topology_in_one_place() -> None:
+    """Another client's selection, or another thread's, does not see the list."""
+    operation = Operation(client=object(), owner=Operation.here())
+    operation.topology, operation.deprioritized = "this topology", (A,)
+    assert operation.lent_to("this topology") == (A,)
+    assert operation.lent_to("another topology") == ()
+    elsewhere: list[Any] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(operation.lent_to("this topology")))
+    thread.start()
+    thread.join()
+    assert elsewhere == [()]
+
+
+def test_another_task_does_not_see_the_list() -> None:
+    """A task that inherited the context is not the owner; nor is a thread without a loop."""
+
+    async def main() -> None:
+        operation = AsyncOperation(client=object(), owner=AsyncOperation.here())
+        operation.topology, operation.deprioritized = "this topology", (A,)
+
+        async def inherits() -> Any:
+            return operation.lent_to("this topology")
+
+        assert operation.lent_to("this topology") == (A,)
+        assert await asyncio.ensure_future(inherits()) == ()
+        loop = asyncio.get_running_loop()
+        assert await loop.run_in_executor(None, operation.lent_to, "this topology") == ()
+
+    run(main())
+
+
+def test_a_closed_operation_keeps_nothing() -> None:
+    """A context that was copied meanwhile keeps neither client nor servers alive."""
+    operation = Operation(client=object(), owner=Operation.here())
+    operation.server = operation.topology = object()
+    token = CURRENT.set(operation)
+    copied = contextvars.copy_context()
+    assert copied.run(in_operation)
+    operation.close()
+    CURRENT.reset(token)
+    assert not copied.run(in_operation)
+    assert vars(operation) == {"client": None, "owner": None}
+
+
+def python_calls(call: Callable[[], object]) -> dict[str, int]:
+    """Count the calls of our own functions while something is called."""
+    calls: dict[str, int] = collections.Counter()
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            calls[f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"] += 1
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return dict(calls)
+
+
+WHAT_SUCCESS_COSTS = {
+    "_wrappers.operation": 1,
+    "_operation.__init__": 1,
+    "_wrappers.sync": 1,
+    "_wrappers.__call__": 1,
+    "_operation.close": 1,
+    # What lets the wrappers of select_server and select_servers sleep.
+    "_patching.<lambda>": 2,
+    "_operation.in_operation": 2,
+}
+
+
+@pytest.mark.parametrize("name", ["find_one", "insert_one"])
+def test_what_a_successful_operation_costs(
+    connect: Callable[..., Any], enabled: None, name: str
+) -> None:
+    """Three wrapper calls and one small object: no list, no event, no copy, no lock."""
+    collection = connect().test.cost
+    arguments: list[Any] = [{}] if name == "insert_one" else []
+    getattr(collection, name)(*arguments)
+    calls = python_calls(lambda: getattr(collection, name)(*arguments))
+    assert calls == WHAT_SUCCESS_COSTS
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_a_client_is_collected(cluster: LocalCluster, enabled: None) -> None:
+    """Monitors that were started inside an operation do not keep its client or task alive."""
+
+    async def main() -> Any:
+        async with connect_async(cluster) as client:
+            await client.test.cost.find_one()
+            return weakref.ref(client)
+
+    client = run(main())
+    gc.collect()
+    assert client() is None
+
+
+def test_a_client_within_a_client(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+) -> None:
+    """An operation inside another one, as a listener may start it, has failures of its own."""
+    other = connect(event_listeners=[])
+    client = connect()
+
+    def read_from_the_other(what: str, command: str, address: Any) -> None:
+        if what == "failed":
+            other.test.nested.insert_one({})
+            client.test.nested.insert_one({})
+
+    asked.hook = read_from_the_other
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        while len(retries) < 10:
+            client.test.nested.find_one()
+    assert {event.failed for event in retries} == {(cluster.mongos[0].address,)}
+    assert CURRENT.get() is None
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_a_cancelled_operation_leaves_nothing(
+    cluster: LocalCluster, asked: Asked, enabled: None
+) -> None:
+    """After a cancellation in mid-operation the task has no operation, and the next one works."""
+
+    async def main() -> None:
+        async with connect_async(cluster, asked) as client:
+            for mongos in cluster.mongos:
+                mongos.set_fail_command(["find"], block_time_ms=200)
+            for _ in range(3):
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.test.nested.find_one(), 0.02)
+                assert CURRENT.get() is None
+            for mongos in cluster.mongos:
+                mongos.clear_fail_command()
+            await client.test.nested.find_one()
+
+    run(main())
+
+
+def test_an_operation_that_was_never_finished() -> None:
+    """A coroutine that the garbage collector closes in another context raises nothing."""
+
+    class Pending:
+        def __await__(self) -> Any:
+            yield self
+
+    async def wrapped() -> None:
+        await Pending()
+
+    async def main() -> None:
+        coroutine = async_operation(wrapped, object(), (), {})
+        contextvars.copy_context().run(coroutine.send, None)
+        coroutine.close()
+        assert CURRENT.get() is None
+
+    run(main())

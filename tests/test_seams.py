@@ -1,0 +1,96 @@
+"""The seams are found by looking at the installed PyMongo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+import pymongo
+import pytest
+from support import HAS_ASYNC, VERSION
+
+import pymongo_deprio
+from pymongo_deprio import UnsupportedPyMongoError, UnsupportedPyMongoWarning, _seams
+
+if TYPE_CHECKING:
+    from pymongo_deprio.cluster import LocalCluster
+
+
+def nobody(event: Any) -> None:
+    """Be told of nothing."""
+
+
+SEAMS = {(seam.owner, seam.name) for seam in _seams.find(nobody)}
+
+
+def test_the_seams_of_this_pymongo() -> None:
+    """The retry loops, the attempts and the selections of this PyMongo are all found."""
+    if VERSION < (3, 11):
+        loops = {"_retry_with_session", "_retryable_read"}
+    elif VERSION < (4, 6):
+        loops = {"_retry_internal", "_retryable_read"}
+    else:
+        loops = {"_retry_internal"}
+    names = {"apply_selector", "select_server", "select_servers", "_select_server"} | loops
+    assert {name for _, name in SEAMS} == names
+    clients = {owner.__name__ for owner, name in SEAMS if name == "_select_server"}
+    assert clients == ({"MongoClient", "AsyncMongoClient"} if HAS_ASYNC else {"MongoClient"})
+
+
+@pytest.fixture(
+    params=sorted(SEAMS, key=str), ids=lambda seam: ".".join((seam[0].__module__, seam[1]))
+)
+def missing(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Take one seam away for the length of a test."""
+    owner, name = request.param
+    original = vars(owner)[name]
+    delattr(owner, name)
+    yield name
+    setattr(owner, name, original)
+
+
+def test_a_missing_seam_warns_and_changes_nothing(missing: str) -> None:
+    """One warning names PyMongo's version and the seam; nothing is patched."""
+    before = {place: vars(place[0]).get(place[1]) for place in SEAMS}
+    with pytest.warns(UnsupportedPyMongoWarning) as warned:
+        handle = pymongo_deprio.enable()
+    with handle:
+        assert not pymongo_deprio.is_enabled()
+        assert {place: vars(place[0]).get(place[1]) for place in SEAMS} == before
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert pymongo.version in str(warned[0].message)
+    assert f".{missing}." in str(warned[0].message)
+
+
+def test_a_missing_seam_is_an_error_if_strict(missing: str) -> None:
+    """The error names PyMongo's version and the seam, says what to do; nothing is patched."""
+    with pytest.raises(UnsupportedPyMongoError) as caught:
+        pymongo_deprio.enable(strict=True)
+    assert not pymongo_deprio.is_enabled()
+    assert pymongo.version in str(caught.value)
+    assert f".{missing}." in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::pymongo_deprio.UnsupportedPyMongoWarning")
+def test_the_application_works_without_a_seam(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application on a PyMongo without a seam reads and writes as it would without us."""
+    owner = next(owner for owner, name in SEAMS if name == "select_servers")
+    monkeypatch.setattr(owner, "renamed", vars(owner)["select_servers"], raising=False)
+    monkeypatch.delattr(owner, "select_servers")
+    monkeypatch.setattr(owner, "__getattr__", lambda self, name: self.renamed, raising=False)
+    pymongo_deprio.enable()
+    with cluster.client() as client:
+        client.test.seams.insert_one({"_id": 1})
+        assert client.test.seams.find_one() == {"_id": 1}
+        client.test.seams.drop()
+
+
+def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a parameter that we rely on, PyMongo is left alone as well."""
+    monkeypatch.setattr(pymongo.MongoClient, "_select_server", lambda self, *rest: None)
+    with pytest.raises(
+        UnsupportedPyMongoError, match=r"the parameter 'session' of .*_select_server"
+    ):
+        pymongo_deprio.enable(strict=True)
