@@ -35,7 +35,11 @@ class Kind(NamedTuple):
     call: Callable[[Any], Any]
 
 
-INSERTS = [pymongo.InsertOne({}), pymongo.UpdateOne({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)]
+def two_batches() -> list[Any]:
+    """Return requests that are sent as an insert and an update."""
+    return [pymongo.InsertOne({}), pymongo.UpdateOne({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)]
+
+
 KINDS: dict[str, Kind] = {
     "find_one": Kind("find", lambda c: c.find_one()),
     "insert_one": Kind("insert", lambda c: c.insert_one({})),
@@ -43,7 +47,7 @@ KINDS: dict[str, Kind] = {
     "find_one_and_update": Kind(
         "findAndModify", lambda c: c.find_one_and_update({"_id": 0}, {"$inc": {"n": 1}})
     ),
-    "bulk_write": Kind("insert", lambda c: c.bulk_write(INSERTS)),
+    "bulk_write": Kind("insert", lambda c: c.bulk_write(two_batches())),
     "insert_many": Kind("insert", lambda c: c.insert_many([{}, {}])),
     "aggregate": Kind("aggregate", lambda c: c.aggregate([{"$match": {"_id": 0}}])),
     "count_documents": Kind("aggregate", lambda c: c.count_documents({"_id": 0})),
@@ -166,19 +170,35 @@ def test_one_mongos_asynchronously(
 
 # -- The ends of a transaction ---------------------------------------------------------------------
 
-ENDS = ["commitTransaction", "abortTransaction"]
-ends = pytest.mark.parametrize("command", ENDS)
+transactions_move = pytest.mark.skipif(
+    VERSION < (3, 11), reason="PyMongo 3.9 and 3.10 keep commit and abort pinned"
+)
+# The commit takes effect, and its reply says that it may not have.
+EXECUTED: dict[str, Any] = {
+    "write_concern_error": {"code": HOST_UNREACHABLE, "errmsg": "host unreachable"}
+}
 
 
-@pytest.mark.skipif(VERSION < (3, 11), reason="PyMongo 3.9 and 3.10 keep commit and abort pinned")
-@ends
-def test_the_end_of_a_transaction_moves(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, command: str
+@pytest.fixture
+def transactions(cluster: LocalCluster) -> str:
+    """Return the name of a collection for transactions, which has one document."""
+    with cluster.client() as client:
+        client.test.transactions.drop()
+        client.test.transactions.insert_one({"_id": "there"})
+    return "transactions"
+
+
+@transactions_move
+def test_commit_moves(
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    enabled: None,
+    transactions: str,
 ) -> None:
-    """Commit and abort are retried on the other mongos, and take effect there."""
+    """A commit whose outcome is in doubt is retried on the other mongos, which confirms it."""
     client = connect()
-    collection = client.test.transactions
-    collection.insert_one({"_id": "there"})
+    collection = client.test[transactions]
     for number in range(REPEAT):
         asked.reset()
         with client.start_session() as session:
@@ -186,47 +206,96 @@ def test_the_end_of_a_transaction_moves(
             collection.insert_one({"_id": number}, session=session)
             (pinned,) = asked.where("succeeded", "insert")
             with by_address(cluster, pinned).fail_command(
-                [command], times=1, error_code=HOST_UNREACHABLE
+                ["commitTransaction"], times=1, **EXECUTED
             ):
-                end(session, command)
-        assert asked.where("failed") == [pinned]
-        (moved,) = asked.where("succeeded", command)
-        assert moved != pinned
-        assert collection.count_documents({"_id": number}) == (command == "commitTransaction")
-    collection.drop()
+                session.commit_transaction()
+        first, second = asked.where("started", "commitTransaction")
+        assert first == pinned != second
+        assert collection.count_documents({"_id": number}) == 1
 
 
-def end(session: Any, command: str) -> Any:
-    """End the transaction of a session."""
-    if command == "commitTransaction":
-        return session.commit_transaction()
-    return session.abort_transaction()
+@transactions_move
+def test_commit_that_did_not_arrive_moves(
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    enabled: None,
+    transactions: str,
+) -> None:
+    """A commit that never reached the shard is retried on the other mongos as well.
+
+    There the cluster finds that the transaction was not committed and ends it, with an error that
+    tells the application, or with_transaction, to run it again.
+    """
+    client = connect()
+    collection = client.test[transactions]
+    for number in range(REPEAT):
+        asked.reset()
+
+        def insert(session: Any, number: int = number) -> None:
+            collection.insert_one({"_id": number}, session=session)
+            (pinned,) = set(asked.where("started", "insert")[-1:])
+            if not asked.where("started", "commitTransaction"):
+                by_address(cluster, pinned).fail_command(
+                    ["commitTransaction"], times=1, error_code=HOST_UNREACHABLE
+                )
+
+        with client.start_session() as session:
+            session.with_transaction(insert)
+        first, second, third = asked.where("started", "commitTransaction")
+        assert first == asked.where("started", "insert")[0] != second
+        assert third == asked.where("started", "insert")[1]
+        assert collection.count_documents({"_id": number}) == 1
+
+
+@transactions_move
+def test_abort_moves(
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    enabled: None,
+    transactions: str,
+) -> None:
+    """An abort that fails is retried on the other mongos, and takes effect."""
+    client = connect()
+    collection = client.test[transactions]
+    for number in range(REPEAT):
+        asked.reset()
+        with client.start_session() as session:
+            session.start_transaction()
+            collection.insert_one({"_id": number}, session=session)
+            (pinned,) = asked.where("succeeded", "insert")
+            with by_address(cluster, pinned).fail_command(
+                ["abortTransaction"], times=1, error_code=HOST_UNREACHABLE
+            ):
+                session.abort_transaction()
+        first, second = asked.where("started", "abortTransaction")
+        assert first == pinned != second
+        assert collection.count_documents({"_id": number}) == 0
 
 
 @asynchronous
-@ends
+@pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_end_of_a_transaction_moves_asynchronously(
-    cluster: LocalCluster, asked: Asked, enabled: None, command: str
+    cluster: LocalCluster, asked: Asked, enabled: None, transactions: str, end: str
 ) -> None:
     """AsyncMongoClient retries commit and abort on the other mongos."""
+    command = f"{end}Transaction"
 
     async def main() -> None:
         async with connect_async(cluster, asked) as client:
-            collection = client.test.transactions
-            await collection.insert_one({"_id": "there"})
+            collection = client.test[transactions]
             for number in range(REPEAT):
                 asked.reset()
                 async with client.start_session() as session:
                     await finished(session.start_transaction())
                     await collection.insert_one({"_id": number}, session=session)
                     (pinned,) = asked.where("succeeded", "insert")
-                    with by_address(cluster, pinned).fail_command(
-                        [command], times=1, error_code=HOST_UNREACHABLE
-                    ):
-                        await end(session, command)
-                assert asked.where("failed") == [pinned]
-                (moved,) = asked.where("succeeded", command)
-                assert moved != pinned
-            await collection.drop()
+                    with by_address(cluster, pinned).fail_command([command], times=1, **EXECUTED):
+                        await getattr(session, f"{end}_transaction")()
+                first, second = asked.where("started", command)
+                assert first == pinned != second
+                found = await collection.count_documents({"_id": number})
+                assert found == (end == "commit")
 
     run(main())

@@ -8,11 +8,13 @@ so an operation also knows its owner, and forgets everything when it ends.
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextvars import ContextVar
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from contextvars import Token
+
     from pymongo_deprio._events import Address
 
 
@@ -22,8 +24,6 @@ class Operation:
     # Defaults stand on the class: an operation without failure should cost one small object.
     server: Any = None
     """The server that the latest attempt was sent to."""
-    pinned: Address | None = None
-    """The mongos of the transaction that the operation began in."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""
@@ -39,7 +39,7 @@ class Operation:
     @staticmethod
     def here() -> object:
         """Return who would be the owner of an operation that is opened here."""
-        return threading.get_ident()
+        return get_ident()
 
     def fail(self) -> None:
         """Note that the latest attempt failed."""
@@ -53,9 +53,14 @@ class Operation:
             return self.deprioritized
         return ()
 
-    def close(self) -> None:
-        """Forget everything; a copied context may keep this object for long."""
+    def close(self, token: Token[Operation | None]) -> None:
+        """End the operation, and forget everything: a copied context may keep this object."""
         self.__dict__ = {"client": None, "owner": None}
+        try:
+            CURRENT.reset(token)
+        except ValueError:
+            # A coroutine that was never finished is closed by the garbage collector, elsewhere.
+            pass
 
 
 class AsyncOperation(Operation):

@@ -73,8 +73,7 @@ def operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
     try:
         return wrapped(*args, **kwargs)
     finally:
-        memory.close()
-        CURRENT.reset(token)
+        memory.close(token)
 
 
 async def async_operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
@@ -84,10 +83,7 @@ async def async_operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwa
     try:
         return await wrapped(*args, **kwargs)
     finally:
-        memory.close()
-        # A coroutine that was never finished is closed by the garbage collector, elsewhere.
-        with contextlib.suppress(ValueError):
-            CURRENT.reset(token)
+        memory.close(token)
 
 
 # -- Attempt: around the selection of each attempt's server ----------------------------------------
@@ -120,8 +116,6 @@ class Attempt:
         if memory is None or memory.client is not instance or memory.owner != get_ident():
             return wrapped(*args, **kwargs)
         if memory.server is None:
-            if self._retries_on_overload:
-                memory.pinned = _pinned(args)
             memory.server = server = wrapped(*args, **kwargs)
             return server
         args = self._before_retry(memory, args, kwargs)
@@ -138,8 +132,6 @@ class Attempt:
         if memory is None or memory.client is not instance or memory.owner is not memory.here():
             return await wrapped(*args, **kwargs)
         if memory.server is None:
-            if self._retries_on_overload:
-                memory.pinned = _pinned(args)
             memory.server = server = await wrapped(*args, **kwargs)
             return server
         args = self._before_retry(memory, args, kwargs)
@@ -154,10 +146,16 @@ class Attempt:
         """Note the failure, lend the list to selection, and put PyMongo's own list aside."""
         try:
             memory.fail()
-            args = self._hold_pin(memory, args, kwargs)
             topology = memory.client._topology
+            if topology._description.topology_type_name == "Sharded":
+                args = self._hold_pin(memory, args, kwargs)
+                listed = () if self._is_bound(args, kwargs) else memory.failed
+            elif self._retries_on_overload:
+                listed = self._parameters.get("deprioritized_servers", args, kwargs) or ()
+            else:
+                listed = ()
             memory.topology = topology._settings
-            memory.deprioritized = self._to_leave_out(memory, topology, args, kwargs)
+            memory.deprioritized = addresses(listed)
             if "deprioritized_servers" in self._parameters:
                 args = self._parameters.put("deprioritized_servers", None, args, kwargs)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
@@ -166,21 +164,23 @@ class Attempt:
 
     def _hold_pin(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
         """Keep a statement in mid-transaction on its mongos, even where PyMongo let go of it."""
-        name = self._parameters.get("operation", args, kwargs)
-        if memory.pinned is None or name in _ENDS_OF_TRANSACTION or _pinned(args) is not None:
+        session = self._parameters.get("session", args, kwargs)
+        if (
+            not self._retries_on_overload
+            or session is None
+            or not session.in_transaction
+            or session._starting_transaction
+            or self._is_bound(args, kwargs)
+            or self._parameters.get("operation", args, kwargs) in _ENDS_OF_TRANSACTION
+        ):
             return args
-        return self._parameters.put("address", memory.pinned, args, kwargs)
+        return self._parameters.put("address", memory.failed[-1], args, kwargs)
 
-    def _to_leave_out(
-        self, memory: Operation, topology: Any, args: _Args, kwargs: _Kwargs
-    ) -> tuple[Address, ...]:
-        if self._parameters.get("address", args, kwargs) or _pinned(args):
-            return ()
-        if topology._description.topology_type_name == "Sharded":
-            return memory.failed
-        if self._retries_on_overload:
-            return addresses(self._parameters.get("deprioritized_servers", args, kwargs) or ())
-        return ()
+    def _is_bound(self, args: _Args, kwargs: _Kwargs) -> bool:
+        """Tell whether the server is given, by an address or by the session's transaction."""
+        session = self._parameters.get("session", args, kwargs)
+        address = self._parameters.get("address", args, kwargs)
+        return bool(address or (session and session._pinned_address))
 
     def _after_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> None:
         try:
@@ -196,11 +196,6 @@ class Attempt:
             )
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("A retry could not be reported")
-
-
-def _pinned(args: _Args) -> Address | None:
-    # Every version passes the session second.
-    return getattr(args[1], "_pinned_address", None) if len(args) > 1 else None
 
 
 # -- Selection -------------------------------------------------------------------------------------
@@ -224,7 +219,7 @@ class Selection:
             memory = CURRENT.get()
             if memory is None or not memory.deprioritized:
                 return wrapped(*args, **kwargs)
-            deprioritized = memory.lent_to(instance._topology_settings)
+            deprioritized = memory.lent_to(getattr(instance, "_topology_settings", None))
         address = args[1] if len(args) > 1 else kwargs.get("address")
         if address or instance.topology_type_name not in _TOPOLOGIES_WITH_A_CHOICE:
             return wrapped(*args, **kwargs)
@@ -247,7 +242,7 @@ class Selection:
             ask = self._original.__get__(reduced, type(reduced))
             return ask(*args, **kwargs)  # type: ignore[no-any-return]
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
-            _log.debug("Selection without %s failed", sorted(left_out), exc_info=True)
+            _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
             return []
 
 
@@ -304,9 +299,7 @@ def _lent(
     try:
         yield
     finally:
-        memory.close()
-        with contextlib.suppress(ValueError):
-            CURRENT.reset(token)
+        memory.close(token)
 
 
 def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:

@@ -91,6 +91,8 @@ def connect(cluster: LocalCluster, asked: Asked) -> Iterator[Callable[..., Any]]
 
         def make(to: Any = cluster, **options: Any) -> Any:
             options.setdefault("event_listeners", [asked])
+            # Under load, round-trip times may differ by more than the default of 15 ms.
+            options.setdefault("localThresholdMS", 1000)
             return clients.enter_context(closing(to.client(**options)))
 
         yield make

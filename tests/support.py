@@ -239,6 +239,8 @@ async def connect_async(
     to: Any, *listeners: Any, count: int = 2, **options: Any
 ) -> AsyncIterator[Any]:
     """Give an AsyncMongoClient of a cluster, or of one mongos, that knows all of its mongoses."""
+    # Under load, round-trip times may differ by more than the default of 15 ms.
+    options.setdefault("localThresholdMS", 1000)
     client = pymongo.AsyncMongoClient(to.uri, event_listeners=list(listeners), **options)
     try:
         await client.admin.command("ping")

@@ -239,7 +239,9 @@ def test_counts(one_retry: Callable[[], None]) -> None:
     after = pymongo_deprio.stats()
     assert (after.retries, after.redirected) == (before.retries + 1, before.redirected + 1)
     assert after.fallbacks == before.fallbacks
-    one_retry()
+    # Where PyMongo alone goes back to the sick mongos, the operation fails.
+    with contextlib.suppress(pymongo.errors.OperationFailure):
+        one_retry()
     assert pymongo_deprio.stats() == after
 
 
@@ -274,7 +276,7 @@ def test_a_fault_of_ours_is_logged_and_breaks_nothing(
             # Where PyMongo alone goes back to the sick mongos, the operation fails.
             with contextlib.suppress(pymongo.errors.OperationFailure):
                 one_retry()
-    assert caplog.text.count("our own fault") == 1
+    assert caplog.text.count("LookupError: our own fault") == 1
 
 
 def test_no_warning_of_ours() -> None:

@@ -9,6 +9,7 @@ import gc
 import sys
 import threading
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -83,8 +84,8 @@ def test_a_closed_operation_keeps_nothing() -> None:
     token = CURRENT.set(operation)
     copied = contextvars.copy_context()
     assert copied.run(in_operation)
-    operation.close()
-    CURRENT.reset(token)
+    operation.close(token)
+    assert CURRENT.get() is None
     assert not copied.run(in_operation)
     assert vars(operation) == {"client": None, "owner": None}
 
@@ -117,16 +118,18 @@ WHAT_SUCCESS_COSTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["find_one", "insert_one"])
+@pytest.mark.parametrize(
+    "call",
+    [lambda collection: collection.find_one(), lambda collection: collection.insert_one({})],
+    ids=["find_one", "insert_one"],
+)
 def test_what_a_successful_operation_costs(
-    connect: Callable[..., Any], enabled: None, name: str
+    connect: Callable[..., Any], enabled: None, call: Callable[[Any], object]
 ) -> None:
     """Three wrapper calls and one small object: no list, no event, no copy, no lock."""
     collection = connect().test.cost
-    arguments: list[Any] = [{}] if name == "insert_one" else []
-    getattr(collection, name)(*arguments)
-    calls = python_calls(lambda: getattr(collection, name)(*arguments))
-    assert calls == WHAT_SUCCESS_COSTS
+    call(collection)
+    assert python_calls(lambda: call(collection)) == WHAT_SUCCESS_COSTS
 
 
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
@@ -171,14 +174,13 @@ def test_a_cancelled_operation_leaves_nothing(
 
     async def main() -> None:
         async with connect_async(cluster, asked) as client:
-            for mongos in cluster.mongos:
-                mongos.set_fail_command(["find"], block_time_ms=200)
-            for _ in range(3):
-                with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.test.nested.find_one(), 0.02)
-                assert CURRENT.get() is None
-            for mongos in cluster.mongos:
-                mongos.clear_fail_command()
+            with ExitStack() as blocking:
+                for mongos in cluster.mongos:
+                    blocking.enter_context(mongos.fail_command(["find"], block_time_ms=200))
+                for _ in range(3):
+                    with pytest.raises(asyncio.TimeoutError):
+                        await asyncio.wait_for(client.test.nested.find_one(), 0.02)
+                    assert CURRENT.get() is None
             await client.test.nested.find_one()
 
     run(main())

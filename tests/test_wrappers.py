@@ -260,7 +260,10 @@ def test_the_shared_description_stays_as_it_is() -> None:
     topology = make_topology(REPLICA_SET)
     description = topology.description
     select(topology, ReadPreference.NEAREST)
-    before = {name: copy.copy(value) for name, value in vars(description).items()}
+    before = {
+        name: copy.copy(value) if isinstance(value, (dict, list)) else value
+        for name, value in vars(description).items()
+    }
     select(topology, ReadPreference.NEAREST, deprioritized_servers=[B])
     select(topology, ReadPreference.PRIMARY, deprioritized_servers=[A])
     assert vars(description) == before
