@@ -22,6 +22,10 @@ class Operation:
     """One call of PyMongo's retry loop on one client."""
 
     # Defaults stand on the class: an operation without failure should cost one small object.
+    client: Any = None
+    """The client it runs on; None once it has ended."""
+    owner: object = None
+    """The thread or task that it runs in."""
     server: Any = None
     """The server that the latest attempt was sent to."""
     attempts: int = 1
@@ -55,7 +59,7 @@ class Operation:
 
     def close(self, token: Token[Operation | None]) -> None:
         """End the operation, and forget everything: a copied context may keep this object."""
-        self.__dict__ = {"client": None, "owner": None}
+        self.__dict__.clear()
         try:
             CURRENT.reset(token)
         except ValueError:

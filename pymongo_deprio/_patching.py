@@ -10,6 +10,22 @@ Wrapper = Callable[[Any, Any, "tuple[Any, ...]", "dict[str, Any]"], Any]
 """Called as wrapt calls it: with the bound original, the instance, and the call's arguments."""
 
 
+# It is generic from wrapt 2 on only.
+class _Sleeper(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+    """A wrapper that binds to the original itself while it is asleep."""
+
+    def __init__(
+        self, original: Any, wrapper: Wrapper, enabled: Any, asleep: Callable[[], bool]
+    ) -> None:
+        super().__init__(original, wrapper, enabled)
+        self._self_asleep = asleep
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if self._self_asleep():
+            return self.__wrapped__.__get__(instance, owner)
+        return super().__get__(instance, owner)
+
+
 class Patch:
     """One wrapper on one attribute."""
 
@@ -33,8 +49,12 @@ class Patch:
         self._original = vars(owner)[name]
         # wrapt asks whether it is enabled on every call: a list's length is the cheapest answer.
         self._on: list[bool] = []
-        enabled: Any = self._on.__len__ if asleep is None else lambda: self._on and not asleep()
-        self._wrapper: Any = wrapt.FunctionWrapper(self._original, wrapper, enabled)
+        enabled: Any = self._on.__len__
+        self._wrapper: Any = (
+            _Sleeper(self._original, wrapper, enabled, asleep)
+            if asleep
+            else wrapt.FunctionWrapper(self._original, wrapper, enabled)
+        )
 
     def apply(self) -> None:
         """Put the wrapper on, or wake it where it was left below somebody else's."""
