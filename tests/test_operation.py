@@ -9,12 +9,12 @@ import gc
 import sys
 import threading
 import weakref
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
-from support import HAS_ASYNC, HOST_UNREACHABLE, Asked, connect_async, run
+from support import HAS_ASYNC, HOST_UNREACHABLE, VERSION, Asked, connect_async, knows_all, run
 
 import pymongo_deprio
 from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation, in_operation
@@ -162,6 +162,7 @@ def test_a_client_within_a_client(
     asked.hook = read_from_the_other
     with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
         while len(retries) < 10:
+            knows_all(client)
             client.test.nested.find_one()
     assert {event.failed for event in retries} == {(cluster.mongos[0].address,)}
     assert CURRENT.get() is None
@@ -179,8 +180,10 @@ def test_a_cancelled_operation_leaves_nothing(
                 for mongos in cluster.mongos:
                     blocking.enter_context(mongos.fail_command(["find"], block_time_ms=200))
                 for _ in range(3):
-                    with pytest.raises(asyncio.TimeoutError):
-                        await asyncio.wait_for(client.test.nested.find_one(), 0.02)
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(client.test.nested.find_one(), 0.05)
+                        # These take a cancellation for a network error.
+                        assert VERSION < (4, 11)
                     assert CURRENT.get() is None
             await client.test.nested.find_one()
 
