@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Callable
 
 import pymongo
@@ -62,6 +62,31 @@ def test_all_mongoses_fail(
         with pymongo_deprio.enable(strict=True):
             assert outcome() == alone
     assert alone[1] == (2 if retry else 1)
+
+
+@pytest.mark.skipif(VERSION < (3, 12), reason="PyMongo knows load balancers from 3.12 on")
+def test_behind_a_load_balancer(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """There is one address to retry on, and a transaction keeps its connection, as without us."""
+    balancer = cluster.mongos[0]
+    client: Any = pymongo.MongoClient(balancer.uri, event_listeners=[asked], loadBalanced=True)
+
+    def outcome() -> list[Any]:
+        asked.reset()
+        with balancer.fail_command(["find"], times=1, error_code=HOST_UNREACHABLE):
+            client.test.limits.find_one()
+        with client.start_session() as session, session.start_transaction():
+            client.test.limits.insert_one({}, session=session)
+            client.test.limits.find_one(session=session)
+        return asked.where("failed") + asked.where("succeeded")
+
+    with closing(client):
+        client.test.limits.insert_one({})
+        alone = outcome()
+        with pymongo_deprio.enable(strict=True):
+            assert outcome() == alone
+    assert alone == [balancer.address] * 5
 
 
 @pytest.mark.skipif(VERSION < (4, 2), reason="PyMongo has timeoutMS from 4.2 on")

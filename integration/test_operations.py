@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
 import pymongo
 import pytest
@@ -54,8 +54,22 @@ KINDS: dict[str, Kind] = {
     "distinct": Kind("distinct", lambda c: c.distinct("n")),
     "list_collections": Kind("listCollections", lambda c: c.database.list_collections()),
 }
+if VERSION >= (4, 9):
+    KINDS["client.bulk_write"] = Kind(
+        "bulkWrite",
+        lambda c: c.database.client.bulk_write([pymongo.InsertOne({}, namespace=c.full_name)]),
+    )
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 asynchronous = pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def mongodb_8(cluster: LocalCluster) -> Iterator[None]:
+    """Let the mongoses speak as those of MongoDB 8.0, which have a bulk write of the client."""
+    with ExitStack() as speaking:
+        for mongos in cluster.mongos:
+            speaking.enter_context(mongos.speak(25))
+        yield
 
 
 @kinds

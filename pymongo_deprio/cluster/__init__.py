@@ -1,0 +1,31 @@
+"""Sharded clusters to try things on.
+
+`LocalCluster` starts one on this machine: a real mongod, and emulated mongoses in front of it.
+"""
+
+from __future__ import annotations
+
+from pymongo_deprio.cluster._errors import (
+    ClusterError,
+    ClusterStateError,
+    CommandFailedError,
+    MongodNotFoundError,
+    MongodStartError,
+    ServerUnreachableError,
+)
+from pymongo_deprio.cluster._local import FailPoint, LocalCluster, LocalMongos
+from pymongo_deprio.cluster._protocols import Cluster, Mongos
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "ClusterStateError",
+    "CommandFailedError",
+    "FailPoint",
+    "LocalCluster",
+    "LocalMongos",
+    "MongodNotFoundError",
+    "MongodStartError",
+    "Mongos",
+    "ServerUnreachableError",
+]
