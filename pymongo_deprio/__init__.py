@@ -6,11 +6,11 @@ the retry of a failed operation leaves out the mongos that failed while another 
 
 from __future__ import annotations
 
-from importlib.metadata import version as _version
-
 from pymongo_deprio._activation import Activation, disable, enable, is_enabled, stats
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
 from pymongo_deprio._events import Address, Event, Listener, Retry, Stats
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Activation",
@@ -21,14 +21,9 @@ __all__ = [
     "Stats",
     "UnsupportedPyMongoError",
     "UnsupportedPyMongoWarning",
+    "__version__",
     "disable",
     "enable",
     "is_enabled",
     "stats",
 ]
-
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        return _version("pymongo_deprio")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

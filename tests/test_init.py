@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import pytest
-
 import pymongo_deprio
 
 
@@ -19,10 +17,3 @@ def test_public_names() -> None:
 def test_version() -> None:
     """The version comes from the installed package."""
     assert pymongo_deprio.__version__ == version("pymongo_deprio")
-
-
-@pytest.mark.parametrize("name", ["nonesuch", "__nonesuch__"])
-def test_unknown_name(name: str) -> None:
-    """A name that is not there is an AttributeError, as for any module."""
-    with pytest.raises(AttributeError, match=name):
-        getattr(pymongo_deprio, name)
