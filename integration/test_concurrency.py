@@ -114,7 +114,6 @@ print("fine")
 @each_knows_both
 def test_greenlets(cluster: LocalCluster) -> None:
     """Greenlets of a process that gevent patched are as apart as threads, timeouts included."""
-    pytest.importorskip("gevent")
     addresses = ["{}:{}".format(*mongos.address) for mongos in cluster.mongos]
     with each_mongos_sick_in_its_own_way(cluster):
         done = subprocess.run(

@@ -1,0 +1,64 @@
+"""What the patch costs a successful operation: ``python benchmarks/cost.py``.
+
+Alone and enabled take turns in one process, so that both see the same machine. The loop without a
+network shows the cost of the wrappers; find_one shows what is left of it beside a round trip.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from importlib.metadata import version
+from typing import Any, Callable
+
+import pymongo
+from pymongo.read_preferences import ReadPreference
+
+import pymongo_deprio
+from pymongo_deprio.cluster import LocalCluster
+
+ROUNDS = 50
+
+
+def microseconds(call: Callable[[], object], times: int) -> float:
+    """Return how long one call takes, on average over so many."""
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - began) / times * 1e6
+
+
+def compare(name: str, call: Callable[[], object], times: int) -> None:
+    """Print the medians of both, and that of their differences."""
+    alone, enabled = [], []
+    for _ in range(ROUNDS):
+        alone.append(microseconds(call, times))
+        with pymongo_deprio.enable(strict=True):
+            enabled.append(microseconds(call, times))
+    difference = statistics.median(b - a for a, b in zip(alone, enabled))
+    print(
+        f"{name}: {statistics.median(alone):.1f} µs alone, "
+        f"{statistics.median(enabled):.1f} µs enabled, {difference:+.2f} µs"
+    )
+
+
+def main() -> None:
+    """Measure on a cluster of two mongoses."""
+    print(f"PyMongo {pymongo.version}, wrapt {version('wrapt')}")
+    with LocalCluster() as cluster, cluster.client() as client:
+        collection = client.test.cost
+        collection.insert_one({})
+
+        def without_a_network(*arguments: Any) -> None:
+            """Stand where a command would be sent."""
+
+        def operation() -> None:
+            client._retryable_read(without_a_network, ReadPreference.PRIMARY, None, *name)
+
+        name = ("find",) if pymongo.version_tuple >= (4, 7) else ()
+        compare("the retry loop", operation, 500)
+        compare("find_one", collection.find_one, 100)
+
+
+if __name__ == "__main__":
+    main()
