@@ -60,5 +60,23 @@ def main() -> None:
         compare("find_one", collection.find_one, 100)
 
 
+def fallback() -> None:
+    """Print how long an operation takes that fails once on the only mongos alive."""
+    took = []
+    with LocalCluster() as cluster, cluster.client(heartbeatFrequencyMS=500) as client:
+        alive, dead = cluster.mongos
+        client.test.cost.insert_one({})
+        dead.kill()
+        while len(client.nodes) > 1:
+            time.sleep(0.01)
+        with pymongo_deprio.enable(strict=True):
+            for _ in range(ROUNDS):
+                with alive.fail_command("find", times=1, error_code=6):
+                    took.append(microseconds(client.test.cost.find_one, 1) / 1000)
+    median = statistics.median(took)
+    print(f"one failure, no other mongos: {median:.1f} ms, at most {max(took):.1f} ms")
+
+
 if __name__ == "__main__":
     main()
+    fallback()

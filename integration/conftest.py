@@ -9,4 +9,5 @@ from fixtures import (  # noqa: F401
     retries,
     short_heartbeats,
     three,
+    waits_of,
 )

@@ -109,23 +109,26 @@ def test_p3_server_selector(
 
 
 def test_p4_selector_that_accepts_only_the_failed_one(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    retries: list[Retry],
+    waits_of: Callable[[Any], list[None]],
 ) -> None:
-    """It is used again at once: below 50 ms, and with a selection timeout of 0."""
+    """It is used again at once: selection does not wait, and may have a timeout of 0."""
     mongos = cluster.mongos[0]
     client = connect(
         server_selector=lambda servers: [s for s in servers if s.address == mongos.address],
         serverSelectionTimeoutMS=10_000 if MARKS_UNKNOWN else 0,
     )
+    waits = waits_of(client)
     for _ in range(10):
         knows_all(client)
         asked.reset()
         with mongos.fail_command(["find"], times=1, error_code=HOST_UNREACHABLE):
-            began = time.monotonic()
             client.test.faults.find_one()
-            took = time.monotonic() - began
         assert asked.where("started") == [mongos.address] * 2
-        assert took < 0.05 or MARKS_UNKNOWN
+    assert not waits or MARKS_UNKNOWN
     assert all(event.fallback for event in retries)
 
 

@@ -98,6 +98,24 @@ def connect(cluster: LocalCluster, asked: Asked) -> Iterator[Callable[..., Any]]
         yield make
 
 
+@pytest.fixture
+def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[None]]:
+    """Return what notes each turn that a client's server selection waits from now on."""
+
+    def note(client: Any) -> list[None]:
+        waits: list[None] = []
+        look_again = client._topology._request_check_all
+
+        def wait(*arguments: Any) -> None:
+            waits.append(None)
+            look_again(*arguments)
+
+        monkeypatch.setattr(client._topology, "_request_check_all", wait)
+        return waits
+
+    return note
+
+
 def by_address(cluster: LocalCluster, address: Address) -> Mongos:
     """Return the mongos that has an address."""
     return next(mongos for mongos in cluster.mongos if mongos.address == address)
