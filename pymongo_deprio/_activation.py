@@ -151,7 +151,8 @@ def enable(*, on_event: Listener | None = None, strict: bool = False) -> Activat
         not be kept.
     :raises TypeError: if an argument is of the wrong type.
     :raises UnsupportedPyMongoError: with ``strict``, if this PyMongo lacks what has to be patched.
-        Without ``strict`` an :class:`UnsupportedPyMongoWarning` is issued and nothing is changed.
+        Without ``strict`` an :class:`UnsupportedPyMongoWarning` is issued, nothing is changed,
+        :func:`is_enabled` stays False, and the handle does nothing.
     """
     options = Options(on_event=on_event, strict=strict)
     try:
@@ -178,5 +179,5 @@ def is_enabled() -> bool:
 
 
 def stats() -> Stats:
-    """Return how often what happened since the start of the process."""
+    """Return the counts of retries since the start of the process; disable() keeps them."""
     return _state.stats

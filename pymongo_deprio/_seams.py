@@ -40,12 +40,13 @@ def find(report: Callable[[Retry], None]) -> list[Seam]:
     :param report: is told of each retry.
     :raises UnsupportedPyMongoError: if one is missing.
     """
-    pymongo = importlib.import_module("pymongo")
     descriptions = importlib.import_module("pymongo.topology_description")
     apply_selector = _Place(descriptions, "TopologyDescription", "apply_selector")
     apply_selector.require("address")
     seams = [apply_selector.seam(_wrappers.Selection(apply_selector.function))]
-    seams += _of_client(sys.modules[pymongo.MongoClient.__module__], "MongoClient", report)
+    # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
+    client = importlib.import_module("pymongo.mongo_client").MongoClient
+    seams += _of_client(sys.modules[client.__module__], "MongoClient", report)
     if importlib.util.find_spec("pymongo.asynchronous") is not None:
         asynchronous = importlib.import_module("pymongo.asynchronous.mongo_client")
         seams += _of_client(asynchronous, "AsyncMongoClient", report)

@@ -305,8 +305,10 @@ def _lent(
 def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:
     """Return the addresses of servers, server descriptions or addresses.
 
-    :raises TypeError: if something else is among them.
+    :raises TypeError: if it is no list of these.
     """
+    if isinstance(servers, str) or not isinstance(servers, Iterable):
+        raise _no_list(repr(servers))
     return tuple(map(_address, servers))
 
 
@@ -314,11 +316,15 @@ def _address(server: Any) -> Address:
     description = getattr(server, "description", server)
     address = getattr(description, "address", description)
     if not isinstance(address, tuple) or len(address) != 2:  # noqa: PLR2004
-        raise TypeError(
-            "deprioritized_servers takes a list of servers, server descriptions or (host, port) "
-            f"addresses, not one that holds {server!r}"
-        )
+        raise _no_list(f"one that holds {server!r}")
     return address
+
+
+def _no_list(given: str) -> TypeError:
+    return TypeError(
+        "deprioritized_servers takes a list of servers, server descriptions or (host, port) "
+        f"addresses, not {given}"
+    )
 
 
 @functools.lru_cache(maxsize=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Callable, Sequence
 
@@ -18,9 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        # Who reads the output may have gone: then the interpreter's last flush would fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _complain(f"the output could not be written: {error}")
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,7 +83,7 @@ def _demo(options: argparse.Namespace) -> int:
     except ClusterError as error:
         return _complain(str(error))
     if options.json:
-        print(json.dumps([run.figures() for run in runs], indent=2))
+        print(json.dumps(demo.figures(runs, options.mongos), indent=2))
     else:
         demo.show(runs, options.mongos)
     return 1 if runs[-1].failed else 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pymongo
 import pytest
 
 import pymongo_deprio
@@ -39,7 +41,10 @@ def test_demo_as_json() -> None:
     """With three mongoses and --json, standard output is the figures alone; none failed."""
     done = run("demo", "--ops", "300", "--mongos", "3", "--json")
     assert done.returncode == 0, done.stderr
-    without, with_patch = json.loads(done.stdout)
+    figures = json.loads(done.stdout)
+    assert figures["pymongo"] == pymongo.version
+    assert figures["mongoses"] == 3
+    without, with_patch = figures["runs"]
     assert without["operations"] == with_patch["operations"] == 300
     assert with_patch["failed"] == 0
     assert with_patch["attempts_on_sick_mongos"] > 0
@@ -52,6 +57,23 @@ def test_demo_tells_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_demo, "run", lambda operations, mongoses: runs)
     assert cli.main(["demo"]) == 1
     assert cli.main(["demo", "--json"]) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_output_that_cannot_be_written() -> None:
+    """A full disk or a reader that has gone is one clear message and exit code 2."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pymongo_deprio", "demo", "--ops", "10", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("pymongo-deprio: the output could not be written")
+    assert "Traceback" not in done.stderr
 
 
 def test_demo_without_a_mongod() -> None:

@@ -152,7 +152,7 @@ def test_an_explicit_address_ignores_the_list() -> None:
     assert description.address == A
 
 
-@pytest.mark.parametrize("wrong", [["a:1"], "a:1", [None], [("a", 1, 2)], ("a", 1)])
+@pytest.mark.parametrize("wrong", [["a:1"], "a:1", 5, [None], [("a", 1, 2)], ("a", 1)])
 def test_something_else_on_the_list(wrong: Any) -> None:
     """The error says what a list may hold, and what it was given."""
     topology = make_topology(TWO_MONGOSES)

@@ -131,6 +131,14 @@ def fail_command_document(
         "writeConcernError": write_concern_error,
         "appName": app_name,
     }
+    if not data["failCommands"]:
+        raise ValueError(f"commands must name a command to fail, not {commands!r}")
+    effects = (error_code, close_connection, block_connection, write_concern_error)
+    if mode != "off" and not any(effects):
+        raise ValueError(
+            f"nothing would be done to {commands!r}: give an error_code, close_connection, "
+            "block_time_ms or write_concern_error"
+        )
     return {
         "configureFailPoint": "failCommand",
         "mode": _mode(mode, times, skip),

@@ -43,7 +43,7 @@ HelloDelay = Union[float, Sequence[float]]
 
 
 class FailPoint(Restore):
-    """A fail point that is switched on, until the end of its block or until it is called.
+    """A fail point that is switched on, until the end of its block or a call: `fail_point()`.
 
     `hits` is how many commands it met, known once it is off; None if that could not be learned.
     """
@@ -138,8 +138,9 @@ class LocalMongos:
         - `write_concern_error`: execute the command and add this document to its reply
         - `app_name`: only for clients with this `appName`
 
-        Raises `CommandFailedError` if the mongos refuses it, `ServerUnreachableError` if it does
-        not answer, and `ValueError` for more than one mode.
+        The mongos does not check the commands' names: a misspelt one is never hit. Raises
+        `CommandFailedError` if the mongos refuses it, `ServerUnreachableError` if it does not
+        answer, and `ValueError` for more than one mode, no command, or nothing to be done to it.
         """
         document = fail_command_document(
             commands,
@@ -227,8 +228,10 @@ class LocalMongos:
         """Answer hello and isMaster so much later; 0 at once.
 
         PyMongo measures a server's round-trip time by hello. It averages, so the new time shows
-        in a new client, or after some heartbeats.
+        in a new client, or after some heartbeats. Raises `ValueError` for a negative number.
         """
+        if milliseconds < 0:
+            raise ValueError(f"milliseconds must not be negative, not {milliseconds!r}")
         before = self._hello_delay_ms
         self._send_hello_delay(milliseconds)
         self._hello_delay_ms = milliseconds
@@ -257,7 +260,8 @@ class LocalMongos:
     def commands(self, *, reset: bool = False) -> Counter[str]:
         """Give how many commands of which name arrived here since the start or the last reset.
 
-        Failed ones are counted as well, and so are hellos and isMasters.
+        Failed ones are counted as well, and so is what drivers send by themselves: hello,
+        isMaster, ismaster, endSessions, and the configureFailPoint of fail points.
         """
         reply = self.command({COMMAND_COUNTS: 1, "reset": reset})
         return Counter(reply["counts"])
@@ -265,6 +269,12 @@ class LocalMongos:
 
 class LocalCluster:
     """A real mongod as a one-member replica set, and emulated mongoses in front of it.
+
+    For example, with a mongos that fails every find::
+
+        with LocalCluster(mongos=2) as cluster, cluster.client() as client:
+            with cluster.mongos[0].fail_command("find", error_code=6):
+                client.test.things.find_one()
 
     A context manager: the servers run from its beginning to its end, on free ports of the
     loopback address, and leave nothing behind, even if the program is killed. Enter it once.
@@ -285,7 +295,7 @@ class LocalCluster:
         milliseconds, on all mongoses or, if it is a sequence, on one after the other.
         """
         if isinstance(mongos, bool) or not isinstance(mongos, int) or mongos < 1:
-            raise ValueError(f"mongos is a number of servers, at least 1, not {mongos!r}")
+            raise ValueError(f"mongos must be a whole number from 1 on, not {mongos!r}")
         self._delays = _delays(hello_delay_ms, mongos)
         self._mongod_path = mongod
         self._processes: Processes | None = None
@@ -372,9 +382,11 @@ def _delays(hello_delay_ms: HelloDelay, mongos: int) -> list[float]:
         hello_delay_ms = [hello_delay_ms] * mongos
     delays = list(hello_delay_ms)
     if any(delay < 0 for delay in delays):
-        raise ValueError(f"hello_delay_ms is not negative: {hello_delay_ms!r}")
+        raise ValueError(f"hello_delay_ms must not be negative, not {hello_delay_ms!r}")
     if len(delays) != mongos:
-        raise ValueError(f"hello_delay_ms has {len(delays)} values for {mongos} mongoses")
+        raise ValueError(
+            f"hello_delay_ms needs {mongos} values, one for each mongos, not {delays!r}"
+        )
     return delays
 
 

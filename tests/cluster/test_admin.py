@@ -47,14 +47,14 @@ def test_a_silent_server_raises_in_time() -> None:
 @pytest.mark.parametrize(
     ("options", "mode", "data"),
     [
-        ({}, "alwaysOn", {}),
-        ({"times": 2}, {"times": 2}, {}),
-        ({"skip": 2}, {"skip": 2}, {}),
-        ({"mode": {"activationProbability": 0.5}}, {"activationProbability": 0.5}, {}),
+        ({"error_code": 6}, "alwaysOn", {"errorCode": 6}),
+        ({"error_code": 6, "times": 2}, {"times": 2}, {"errorCode": 6}),
+        ({"error_code": 6, "skip": 2}, {"skip": 2}, {"errorCode": 6}),
+        ({"mode": "off"}, "off", {}),
         ({"error_code": 6, "error_labels": ()}, "alwaysOn", {"errorCode": 6, "errorLabels": []}),
         ({"close_connection": True}, "alwaysOn", {"closeConnection": True}),
         ({"block_time_ms": 5}, "alwaysOn", {"blockConnection": True, "blockTimeMS": 5}),
-        ({"app_name": "a"}, "alwaysOn", {"appName": "a"}),
+        ({"error_code": 6, "app_name": "a"}, "alwaysOn", {"errorCode": 6, "appName": "a"}),
         (
             {"write_concern_error": {"code": 91}},
             "alwaysOn",
@@ -74,7 +74,20 @@ def test_documents(options: dict[str, Any], mode: Any, data: dict[str, Any]) -> 
 def test_one_mode_at_most() -> None:
     """Two would contradict each other."""
     with pytest.raises(ValueError, match="one of mode, times and skip"):
-        fail_command_document(["find"], times=1, skip=1)
+        fail_command_document(["find"], times=1, skip=1, error_code=6)
+
+
+def test_no_command() -> None:
+    """A fail point for no command would never be hit."""
+    with pytest.raises(ValueError, match=r"commands must name a command to fail, not \[\]"):
+        fail_command_document([], error_code=6)
+
+
+@pytest.mark.parametrize("options", [{}, {"times": 1}, {"error_labels": ["x"]}, {"app_name": "a"}])
+def test_nothing_to_do(options: dict[str, Any]) -> None:
+    """A fail point that does nothing would let a test pass for nothing."""
+    with pytest.raises(ValueError, match="nothing would be done to 'find': give an error_code"):
+        fail_command_document("find", **options)
 
 
 def fail() -> None:
