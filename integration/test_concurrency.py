@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
-from support import HAS_ASYNC, HOST_UNREACHABLE, MARKS_UNKNOWN, connect_async, run
+from support import HAS_ASYNC, HOST_UNREACHABLE, MARKS_UNKNOWN, connect_async, run, wait_until
 
 import pymongo_deprio
 from pymongo_deprio import _activation
@@ -150,8 +151,19 @@ def test_fork(cluster: LocalCluster, connect: Callable[..., Any], retries: list[
             os._exit(retries_in_a_child(cluster, retries))
         release.set()
         holder.join()
-        assert os.waitpid(child, 0)[1] == 0
+        assert exit_status(child) == 0
         retry_once(cluster, retries)
+
+
+def exit_status(child: int, seconds: float = 30) -> int:
+    """Wait for a forked child, and end it if it hangs."""
+    try:
+        wait_until(
+            lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), "it", seconds
+        )
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
 
 
 def retries_in_a_child(cluster: LocalCluster, retries: list[Retry]) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 from fixtures import by_address
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
@@ -14,10 +14,13 @@ from support import (
     Asked,
     connect_async,
     finished,
+    prefer,
     run,
+    wait_until,
 )
 
 if TYPE_CHECKING:
+    from pymongo_deprio import Retry
     from pymongo_deprio.cluster import LocalCluster
 
 OVERLOAD: dict[str, Any] = {
@@ -174,6 +177,101 @@ def test_overload_outside_a_transaction_moves(
             asked.reset()
             client.test.overload.insert_one({})
             assert asked.where("failed") in ([], [sick])
+
+
+def always_overloaded(cluster: LocalCluster) -> Any:
+    """Let the first mongos refuse every update for overload."""
+    return cluster.mongos[0].fail_command(["update"], **OVERLOAD)
+
+
+@on_overload
+def test_overload_that_does_not_end(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """A transaction whose mongos stays overloaded is run again until it finds the other one."""
+    client = connect()
+    client.test.overload.drop()
+    client.test.overload.insert_one({"_id": 0, "n": 0})
+
+    def twice(session: Any) -> None:
+        client.test.overload.find_one(session=session)
+        client.test.overload.update_one({"_id": 0}, {"$inc": {"n": 1}}, session=session)
+
+    with always_overloaded(cluster), client.start_session() as session:
+        for _ in range(8):
+            session.with_transaction(twice)
+    assert client.test.overload.find_one() == {"_id": 0, "n": 8}
+
+
+@on_overload
+def test_the_error_of_overload_that_does_not_end(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+) -> None:
+    """The application's own loop is told to run the transaction again; its retries were held."""
+    client = connect(server_selector=prefer(cluster.mongos[0].address))
+    client.test.overload.insert_one({})
+    with always_overloaded(cluster), client.start_session() as session:
+        session.start_transaction()
+        client.test.overload.find_one(session=session)
+        with pytest.raises(OperationFailure) as caught:
+            client.test.overload.update_one({}, {"$inc": {"n": 1}}, session=session)
+        session.abort_transaction()
+    assert caught.value.code == 462
+    assert caught.value.has_error_label("TransientTransactionError")
+    assert set(asked.where("started", "update")) == {cluster.mongos[0].address}
+    assert retries
+    assert all(event.deprioritized == () for event in retries)
+
+
+@on_overload
+def test_overload_of_a_mongos_that_dies(
+    cluster: LocalCluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    waits_of: Callable[[Any], list[None]],
+) -> None:
+    """Nobody waits for the mongos of a transaction that is gone: the transaction is run again."""
+    home = cluster.mongos[0]
+    client = connect(server_selector=prefer(home.address), heartbeatFrequencyMS=500)
+    client.test.overload.drop()
+    client.test.overload.insert_one({"_id": 0, "n": 0})
+
+    def die(what: str, command: str, address: Any) -> None:
+        if (what, command) == ("failed", "update"):
+            home.kill()
+            wait_until(lambda: home.address not in client.nodes, "its death to be known")
+
+    def twice(session: Any) -> None:
+        client.test.overload.find_one(session=session)
+        client.test.overload.update_one({"_id": 0}, {"$inc": {"n": 1}}, session=session)
+
+    asked.hook = die
+    waits = waits_of(client)
+    try:
+        with always_overloaded(cluster), client.start_session() as session:
+            session.with_transaction(twice)
+    finally:
+        home.start()
+    assert client.test.overload.find_one() == {"_id": 0, "n": 1}
+    assert not waits
+
+
+@on_overload
+def test_overload_of_the_first_statement_of_a_transaction(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """A transaction that has not begun yet begins on the other mongos, and commits there."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+    client = connect(server_selector=prefer(sick))
+    client.test.overload.insert_one({})
+    with cluster.mongos[0].fail_command(["insert"], **OVERLOAD):
+        for _ in range(10):
+            asked.reset()
+            with client.start_session() as session, session.start_transaction():
+                client.test.overload.insert_one({}, session=session)
+                client.test.overload.insert_one({}, session=session)
+            assert asked.where("failed") == [sick]
+            assert asked.where("succeeded") == [well] * 3
 
 
 def test_a_second_transaction_is_not_held(

@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from pymongo_deprio import _seams
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
@@ -48,45 +48,54 @@ class Activation:
 
 class _State:
     def __init__(self) -> None:
-        self.forget_lock()
+        self.forget_locks()
         self.stats = Stats()
         # What is in force stands last. A handle that nobody holds any more can't be closed.
         self._entries: list[tuple[weakref.ref[Activation], Options]] = []
         self._patches: list[Patch] = []
-        self._buried: dict[tuple[type, str], Patch] = {}
+        self._is_changing = False
 
-    def forget_lock(self) -> None:
-        # Reentrant: a signal handler or a finalizer may come here while its own thread holds it.
+    def forget_locks(self) -> None:
+        # Reentrant: a signal handler or a finalizer may come here while its own thread holds them.
         self._lock = threading.RLock()
+        # Apart, and never held while anything else is called: a retry takes it.
+        self._counting = threading.RLock()
 
     def is_enabled(self) -> bool:
         return bool(self._entries)
 
     def enter(self, options: Options) -> Activation:
         handle = Activation()
-        with self._lock:
-            if not self._entries:
-                self._patch()
-                _log.info("Enabled")
-            self._entries = [*self._closable(), (weakref.ref(handle), options)]
+        try:
+            with self._lock:
+                was_enabled = self.is_enabled()
+                self._entries = [*self._closable(), (weakref.ref(handle), options)]
+                self._reconcile()
+        except BaseException:
+            self.leave(handle)
+            raise
+        # Without the lock: a handler of the application's may write to MongoDB, and wait for a
+        # thread that waits for the lock.
+        if not was_enabled:
+            _log.info("Enabled")
         return handle
 
     def leave(self, handle: Activation) -> None:
-        with self._lock:
-            left = [entry for entry in self._entries if entry[0]() is not handle]
-            if self._entries and not left:
-                self.disable()
-            self._entries = left
+        self._keep(lambda entry: entry[0]() is not handle)
 
     def disable(self) -> None:
+        self._keep(lambda entry: False)  # noqa: ARG005 - none of them
+
+    def _keep(self, wanted: Callable[[tuple[weakref.ref[Activation], Options]], bool]) -> None:
         with self._lock:
-            if self._entries:
-                self._entries = []
-                self._unpatch()
-                _log.info("Disabled")
+            was_enabled = bool(self._patches)
+            self._entries = [entry for entry in self._entries if wanted(entry)]
+            self._reconcile()
+        if was_enabled and not self.is_enabled():
+            _log.info("Disabled")
 
     def report(self, event: Event) -> None:
-        with self._lock:
+        with self._counting:
             self.stats = self.stats.counting(event)
         _log.debug(
             "Retry of %s, attempt %d: failed on %s, avoided %s, chose %s%s",
@@ -116,26 +125,45 @@ class _State:
                 return self._entries[index:]
         return self._entries
 
+    def _reconcile(self) -> None:
+        """Patch or unpatch as the entries want it."""
+        if self._is_changing:
+            return  # a signal handler has come in between: the call below it will see to it
+        self._is_changing = True
+        try:
+            while bool(self._entries) != bool(self._patches):
+                if self._entries:
+                    self._patch()
+                else:
+                    self._unpatch()
+        finally:
+            self._is_changing = False
+
     def _patch(self) -> None:
-        patches = []
-        for seam in _seams.find(self.report):
-            buried = self._buried.pop((seam.owner, seam.name), None)
-            patches.append(buried or Patch(*seam))
-        for patch in patches:
-            patch.apply()
-        self._patches = patches
+        try:
+            for seam in _seams.find(self.report):
+                self._patches.append(Patch(*seam))
+                self._patches[-1].apply()
+        except BaseException:
+            self._unpatch()
+            raise
 
     def _unpatch(self) -> None:
+        try:
+            self._remove_patches()
+        finally:
+            self._remove_patches()  # the rest, if it was interrupted
+
+    def _remove_patches(self) -> None:
         while self._patches:
-            patch = self._patches.pop()
-            if not patch.remove():
-                self._buried[patch.place] = patch
+            self._patches[-1].remove()
+            self._patches.pop()
 
 
 _state = _State()
 if hasattr(os, "register_at_fork"):
-    # Another thread of the parent may have held it.
-    os.register_at_fork(after_in_child=_state.forget_lock)
+    # Another thread of the parent may have held them.
+    os.register_at_fork(after_in_child=_state.forget_locks)
 
 
 def enable(*, on_event: Listener | None = None, strict: bool = False) -> Activation:

@@ -28,11 +28,15 @@ class Operation:
     """The thread or task that it runs in."""
     server: Any = None
     """The server that the latest attempt was sent to."""
+    asked: tuple[Any, ...] = ()
+    """The selector and the session of its attempts."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""
     deprioritized: tuple[Address, ...] = ()
     """What selection should leave out, lent for the length of one selection."""
+    held: bool = False
+    """Whether a retry was held on the mongos of its transaction."""
     topology: Any = None
     """The settings of the topology that the list is lent to: its descriptions carry them."""
 
@@ -57,11 +61,12 @@ class Operation:
             return self.deprioritized
         return ()
 
-    def close(self, token: Token[Operation | None]) -> None:
+    def close(self, token: Token[Operation | None] | None) -> None:
         """End the operation, and forget everything: a copied context may keep this object."""
         self.__dict__.clear()
         try:
-            CURRENT.reset(token)
+            if token is not None:
+                CURRENT.reset(token)
         except ValueError:
             # A coroutine that was never finished is closed by the garbage collector, elsewhere.
             pass
@@ -82,7 +87,7 @@ class AsyncOperation(Operation):
 CURRENT: ContextVar[Operation | None] = ContextVar("pymongo_deprio_operation", default=None)
 
 
-def in_operation() -> bool:
-    """Tell whether this context is inside an operation that has not ended."""
+def is_selecting() -> bool:
+    """Tell whether this context is in the first selection of an operation."""
     operation = CURRENT.get()
-    return operation is not None and operation.client is not None
+    return operation is not None and operation.client is not None and operation.server is None

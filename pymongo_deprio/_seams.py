@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
 from pymongo_deprio import _wrappers
 from pymongo_deprio._errors import UnsupportedPyMongoError
-from pymongo_deprio._operation import in_operation
+from pymongo_deprio._operation import is_selecting
 from pymongo_deprio._wrappers import Parameters
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def _of_client(module: ModuleType, client: str, report: Callable[[Retry], None])
         place = _Place(module, "Topology", method)
         place.require()
         lending = _wrappers.Lending(place.function)
-        # Inside an operation the list is lent already: its selections do not pay for this wrapper.
-        yield place.seam(lending.asynchronous if asynchronous else lending.sync, in_operation)
+        # A first attempt has nothing to leave out, and does not pay for this wrapper.
+        yield place.seam(lending.asynchronous if asynchronous else lending.sync, is_selecting)
 
     select_server = _Place(module, client, "_select_server")
     select_server.require("session", "address")
@@ -110,7 +110,7 @@ def _of_client(module: ModuleType, client: str, report: Callable[[Retry], None])
 
 def _retry_loops(module: ModuleType, client: str) -> list[_Place]:
     """Return where the loops of reads and writes are, which moved into one method over time."""
-    names = set()
+    names = {"_retry_internal"} if _Place(module, client, "_retry_internal") else set()
     for name in "_retry_with_session", "_retryable_read":
         place = _Place(module, client, name)
         place.require()

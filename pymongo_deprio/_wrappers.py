@@ -69,9 +69,14 @@ class Parameters:
 def operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
     """Keep the memory of one operation while PyMongo's retry loop runs."""
     memory = Operation(instance, get_ident())
-    token = CURRENT.set(memory)
+    token = None
     try:
+        token = CURRENT.set(memory)
         return wrapped(*args, **kwargs)
+    except Exception as error:
+        if memory.held:
+            _run_again(error)
+        raise
     finally:
         memory.close(token)
 
@@ -79,11 +84,28 @@ def operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
 async def async_operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
     """Do the same for AsyncMongoClient."""
     memory = AsyncOperation(instance, asyncio.current_task())
-    token = CURRENT.set(memory)
+    token = None
     try:
+        token = CURRENT.set(memory)
         return await wrapped(*args, **kwargs)
+    except Exception as error:
+        if memory.held:
+            _run_again(error)
+        raise
     finally:
         memory.close(token)
+
+
+def _run_again(error: Any) -> None:
+    """Tell the application to run a transaction again whose mongos stayed overloaded.
+
+    PyMongo alone sends the last attempts to another mongos, whose answer tells it so.
+    """
+    try:
+        if error.has_error_label("SystemOverloadedError"):
+            error._add_error_label("TransientTransactionError")
+    except Exception:  # noqa: BLE001 - whatever it is, the caller gets PyMongo's error
+        log_once("An overload error could not be labelled")
 
 
 # -- Attempt: around the selection of each attempt's server ----------------------------------------
@@ -116,14 +138,19 @@ class Attempt:
         if memory is None or memory.client is not instance or memory.owner != get_ident():
             return wrapped(*args, **kwargs)
         if memory.server is None:
+            memory.asked = args[:2]
             memory.server = server = wrapped(*args, **kwargs)
             return server
+        if not _is_retry(memory, args):
+            with _outside_operations():
+                return wrapped(*args, **kwargs)
         args = self._before_retry(memory, args, kwargs)
+        lent = memory.deprioritized
         try:
             memory.server = server = wrapped(*args, **kwargs)
-            self._after_retry(memory, args, kwargs)
         finally:
             memory.deprioritized = ()
+        self._after_retry(memory, lent, args, kwargs)
         return server
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
@@ -132,14 +159,19 @@ class Attempt:
         if memory is None or memory.client is not instance or memory.owner is not memory.here():
             return await wrapped(*args, **kwargs)
         if memory.server is None:
+            memory.asked = args[:2]
             memory.server = server = await wrapped(*args, **kwargs)
             return server
+        if not _is_retry(memory, args):
+            with _outside_operations():
+                return await wrapped(*args, **kwargs)
         args = self._before_retry(memory, args, kwargs)
+        lent = memory.deprioritized
         try:
             memory.server = server = await wrapped(*args, **kwargs)
-            self._after_retry(memory, args, kwargs)
         finally:
             memory.deprioritized = ()
+        self._after_retry(memory, lent, args, kwargs)
         return server
 
     def _before_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
@@ -148,7 +180,7 @@ class Attempt:
             memory.fail()
             topology = memory.client._topology
             if topology._description.topology_type_name == "Sharded":
-                args = self._hold_pin(memory, args, kwargs)
+                args = self._hold_pin(memory, topology._description, args, kwargs)
                 listed = () if self._is_bound(args, kwargs) else memory.failed
             elif self._retries_on_overload:
                 listed = self._parameters.get("deprioritized_servers", args, kwargs) or ()
@@ -162,9 +194,13 @@ class Attempt:
             log_once("A retry is left to PyMongo, since its failure could not be noted")
         return args
 
-    def _hold_pin(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
-        """Keep a statement in mid-transaction on its mongos, even where PyMongo let go of it."""
+    def _hold_pin(self, memory: Operation, description: Any, args: _Args, kwargs: _Kwargs) -> _Args:
+        """Keep a statement in mid-transaction on its mongos, even where PyMongo let go of it.
+
+        Unless that mongos is gone: then it would be waited for in vain.
+        """
         session = self._parameters.get("session", args, kwargs)
+        home = description.server_descriptions().get(memory.failed[-1])
         if (
             not self._retries_on_overload
             or session is None
@@ -172,9 +208,12 @@ class Attempt:
             or session._starting_transaction
             or self._is_bound(args, kwargs)
             or self._parameters.get("operation", args, kwargs) in _ENDS_OF_TRANSACTION
+            or home is None
+            or not home.is_server_type_known
         ):
             return args
-        return self._parameters.put("address", memory.failed[-1], args, kwargs)
+        memory.held = True
+        return self._parameters.put("address", home.address, args, kwargs)
 
     def _is_bound(self, args: _Args, kwargs: _Kwargs) -> bool:
         """Tell whether the server is given, by an address or by the session's transaction."""
@@ -182,7 +221,9 @@ class Attempt:
         address = self._parameters.get("address", args, kwargs)
         return bool(address or (session and session._pinned_address))
 
-    def _after_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> None:
+    def _after_retry(
+        self, memory: Operation, lent: tuple[Address, ...], args: _Args, kwargs: _Kwargs
+    ) -> None:
         try:
             name = self._parameters.get("operation", args, kwargs)
             self._report(
@@ -190,12 +231,27 @@ class Attempt:
                     operation=getattr(name, "value", name),
                     attempt=memory.attempts,
                     failed=memory.failed,
-                    deprioritized=memory.deprioritized,
+                    deprioritized=lent,
                     chosen=memory.server.description.address,
                 )
             )
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("A retry could not be reported")
+
+
+def _is_retry(memory: Operation, args: _Args) -> bool:
+    """Tell a retry, for the same selector and session, from a command that a listener runs."""
+    return all(one is other for one, other in zip(memory.asked, args))
+
+
+@contextlib.contextmanager
+def _outside_operations() -> Iterator[None]:
+    token = CURRENT.set(None)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # as in Operation.close
+            CURRENT.reset(token)
 
 
 # -- Selection -------------------------------------------------------------------------------------
@@ -212,7 +268,7 @@ class Selection:
         """Select from a topology description, without the deprioritized servers if possible."""
         given = kwargs.pop("deprioritized_servers", None)
         if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
-            args, given = args[:3], args[3]
+            args, given = args[:3] + args[4:], args[3]
         if given:
             deprioritized = addresses(given)
         else:
@@ -251,8 +307,6 @@ def without(description: Any, left_out: frozenset[Address]) -> Any:
     reduced = copy.copy(description)
     servers = description._server_descriptions
     reduced._server_descriptions = {key: servers[key] for key in servers if key not in left_out}
-    if hasattr(reduced, "_candidate_servers"):
-        reduced._candidate_servers = list(reduced._server_descriptions.values())
     return reduced
 
 
@@ -330,4 +384,5 @@ def _no_list(given: str) -> TypeError:
 @functools.lru_cache(maxsize=None)
 def log_once(message: str) -> None:
     """Log the exception being handled, the first time that this message is."""
-    _log.exception(message)
+    with contextlib.suppress(Exception):  # the application's handlers and filters
+        _log.exception(message)

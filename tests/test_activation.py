@@ -17,6 +17,7 @@ from support import HOST_UNREACHABLE, Asked, knows_all, make_topology, prefer
 
 import pymongo_deprio
 from pymongo_deprio import _activation, _operation, _wrappers
+from pymongo_deprio._patching import Patch
 
 if TYPE_CHECKING:
     from pymongo_deprio import Event
@@ -138,6 +139,101 @@ def test_from_several_threads() -> None:
         list(threads.map(work, range(8)))
     assert not pymongo_deprio.is_enabled()
     assert attributes() == ORIGINALS
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at one call of a method, before or after it has done its work."""
+
+    def __init__(self, method: Any, call: int, *, before: bool) -> None:
+        self.method, self.left, self.before = method, call, before
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:  # noqa: D105
+        self.left -= 1
+        if self.left:
+            return self.method.__get__(instance, owner)
+        return lambda: self.interrupt(instance)
+
+    def interrupt(self, instance: Any) -> None:
+        if not self.before:
+            self.method(instance)
+        raise KeyboardInterrupt
+
+
+def enable_and_disable() -> None:
+    """Switch on and off."""
+    pymongo_deprio.enable()
+    pymongo_deprio.disable()
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("call", range(1, len(ORIGINALS) + 1))
+@pytest.mark.parametrize("method", ["apply", "remove"])
+def test_interrupted(method: str, call: int, before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of enable() or disable() leaves nothing half done."""
+    interrupting = Interrupting(vars(Patch)[method], call, before=before)
+    monkeypatch.setattr(Patch, method, interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        enable_and_disable()
+    assert not pymongo_deprio.is_enabled()
+    assert attributes() == ORIGINALS
+
+
+@pytest.mark.parametrize("call", range(1, len(ORIGINALS) + 1))
+@pytest.mark.parametrize("method", ["apply", "remove"])
+def test_a_signal_handler_in_between(
+    method: str, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that enables for itself in the middle of enable() or disable() breaks neither."""
+    original = vars(Patch)[method]
+    left = call
+
+    def handled(self: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            with pymongo_deprio.enable():
+                assert pymongo_deprio.is_enabled()
+        original(self)
+
+    monkeypatch.setattr(Patch, method, handled)
+    pymongo_deprio.enable()
+    assert not any(attributes()[place] is ORIGINALS[place] for place in ORIGINALS)
+    pymongo_deprio.disable()
+    assert attributes() == ORIGINALS
+
+
+@pytest.mark.parametrize("switch", [pymongo_deprio.enable, pymongo_deprio.disable])
+def test_a_log_handler_may_wait_for_a_retry(switch: Callable[[], object]) -> None:
+    """A handler that writes to MongoDB, and so may retry in some thread, does not lock up."""
+    event = pymongo_deprio.Retry("insert", 2, (("a", 1),), (("a", 1),), ("b", 2))
+    finished: list[bool] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(_activation._state.report, event).result(5)
+                finished.append(threads.submit(can_lock).result(10))
+
+    def can_lock() -> bool:
+        acquired = _activation._state._lock.acquire(timeout=5)
+        if acquired:
+            _activation._state._lock.release()
+        return acquired
+
+    handler = Handler(logging.INFO)
+    logger = logging.getLogger("pymongo_deprio")
+    if switch is pymongo_deprio.disable:
+        pymongo_deprio.enable()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        switch()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        pymongo_deprio.disable()
+    assert finished == [True]
 
 
 def test_somebody_on_top() -> None:

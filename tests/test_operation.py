@@ -17,7 +17,7 @@ import pytest
 from support import HAS_ASYNC, HOST_UNREACHABLE, VERSION, Asked, connect_async, knows_all, run
 
 import pymongo_deprio
-from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation, in_operation
+from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation, is_selecting
 from pymongo_deprio._wrappers import async_operation
 
 if TYPE_CHECKING:
@@ -80,13 +80,14 @@ def test_another_task_does_not_see_the_list() -> None:
 def test_a_closed_operation_keeps_nothing() -> None:
     """A context that was copied meanwhile keeps neither client nor servers alive."""
     operation = Operation(client=object(), owner=Operation.here())
-    operation.server = operation.topology = object()
     token = CURRENT.set(operation)
     copied = contextvars.copy_context()
-    assert copied.run(in_operation)
+    assert copied.run(is_selecting)
+    operation.server = operation.topology = object()
+    assert not copied.run(is_selecting)
     operation.close(token)
     assert CURRENT.get() is None
-    assert not copied.run(in_operation)
+    assert not copied.run(is_selecting)
     assert vars(operation) == {}
     assert operation.client is None
 
@@ -115,7 +116,7 @@ WHAT_SUCCESS_COSTS = {
     "_operation.close": 1,
     # What lets the wrappers of select_server and select_servers sleep.
     "_patching.__get__": 2,
-    "_operation.in_operation": 2,
+    "_operation.is_selecting": 2,
 }
 
 

@@ -32,13 +32,12 @@ def ten_more(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 def test_apply_and_remove(owner: Any) -> None:
     """The wrapper works while it is on; afterwards the attribute is the identical original."""
     original = vars(owner)["method"]
-    patch = Patch(owner, "method", ten_more)
     for _ in range(10):
         assert owner().method(1) == 2
-        patch.apply()
+        patch = Patch(owner, "method", ten_more)
         patch.apply()
         assert owner().method(1) == 12
-        assert patch.remove()
+        patch.remove()
         assert vars(owner)["method"] is original
 
 
@@ -49,43 +48,65 @@ def test_looks_like_the_original(owner: Any) -> None:
     assert owner.method.__doc__ == "Return twice the value."
 
 
-def test_somebody_on_top(owner: Any) -> None:
-    """Below another wrapper ours goes to sleep where it is, and can be woken there."""
-    patch = Patch(owner, "method", ten_more)
-    patch.apply()
-    ours = vars(owner)["method"]
+def closure(wrapped: Any) -> Any:
+    """Return a wrapper that tells nothing of what it wraps."""
 
     def on_top(self: Any, value: int) -> int:
-        return ours.__get__(self, type(self))(value) + 100  # type: ignore[no-any-return]
+        return wrapped.__get__(self, type(self))(value) + 100  # type: ignore[no-any-return]
 
-    owner.method = on_top
+    return on_top
+
+
+def test_somebody_on_top(owner: Any) -> None:
+    """Below another wrapper ours does nothing any more; a later patch goes on top, and off."""
+    patch = Patch(owner, "method", ten_more)
+    patch.apply()
+    owner.method = on_top = closure(vars(owner)["method"])
     assert owner().method(1) == 112
-    assert not patch.remove()
+    patch.remove()
     assert vars(owner)["method"] is on_top
     assert owner().method(1) == 102
-    patch.apply()
-    assert vars(owner)["method"] is on_top
-    assert owner().method(1) == 112
+    for _ in range(3):
+        again = Patch(owner, "method", ten_more)
+        again.apply()
+        assert owner().method(1) == 112
+        again.remove()
+        assert vars(owner)["method"] is on_top
 
 
 def test_somebody_on_top_who_went_away(owner: Any) -> None:
-    """Once the other wrapper is gone, whatever it left, ours can be taken off or put on again."""
+    """When another wrapper is gone and lays our dead one open, the next patch clears it away."""
     original = vars(owner)["method"]
     patch = Patch(owner, "method", ten_more)
     patch.apply()
     ours = vars(owner)["method"]
-    owner.method = lambda self, value: 0
-    assert not patch.remove()
+    owner.method = closure(ours)
+    patch.remove()
     owner.method = ours
     assert owner().method(1) == 2
-    assert patch.remove()
-    assert vars(owner)["method"] is original
-
-    patch.apply()
-    owner.method = original
-    assert not patch.remove()
+    patch = Patch(owner, "method", ten_more)
     patch.apply()
     assert owner().method(1) == 12
+    patch.remove()
+    assert vars(owner)["method"] is original
+
+
+def test_somebody_who_was_there_before_and_goes_away(owner: Any) -> None:
+    """A wrapper below ours that is taken off over our head takes ours with it; the next works."""
+    original = vars(owner)["method"]
+    owner.method = closure(original)
+    patch = Patch(owner, "method", ten_more)
+    patch.apply()
+    assert owner().method(1) == 112
+    owner.method = original
+    assert owner().method(1) == 2
+    patch.remove()
+    assert vars(owner)["method"] is original
+    again = Patch(owner, "method", ten_more)
+    again.apply()
+    assert owner().method(1) == 12
+    again.remove()
+    assert vars(owner)["method"] is original
 
 
 def test_removed_attribute(owner: Any) -> None:
@@ -93,7 +114,7 @@ def test_removed_attribute(owner: Any) -> None:
     patch = Patch(owner, "method", ten_more)
     patch.apply()
     del owner.method
-    assert not patch.remove()
+    patch.remove()
     assert "method" not in vars(owner)
 
 

@@ -87,6 +87,27 @@ def test_the_application_works_without_a_seam(
         client.test.seams.drop()
 
 
+def test_loops_below_a_closure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's wrapper that hides what it wraps does not hide a loop from us."""
+    for owner, name in {(seam[0], name) for seam in SEAMS for name in CALLERS}:
+        if name in vars(owner):
+            monkeypatch.setattr(owner, name, closure(vars(owner)[name]))
+    found = {(seam.owner, seam.name) for seam in _seams.find(nobody)}
+    assert found >= SEAMS
+
+
+CALLERS = ("_retry_with_session", "_retryable_read")
+
+
+def closure(wrapped: Any) -> Any:
+    """Return a wrapper that tells nothing of what it wraps."""
+
+    def hiding(*args: Any, **kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)
+
+    return hiding
+
+
 def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a parameter that we rely on, PyMongo is left alone as well."""
     monkeypatch.setattr(pymongo.MongoClient, "_select_server", lambda self, *rest: None)

@@ -66,6 +66,10 @@ def test_left_out_while_another_is_there(form: str) -> None:
         any_server_selector, None, deprioritized_servers=FORMS[form](topology)
     )
     assert [description.address for description in descriptions] == [B]
+    descriptions = topology.description.apply_selector(
+        any_server_selector, None, None, FORMS[form](topology)
+    )
+    assert [description.address for description in descriptions] == [B]
 
 
 @pytest.mark.parametrize(
