@@ -54,13 +54,12 @@ class Parameters:
         index = self._index.get(name, len(args))
         return args[index] if index < len(args) else kwargs.get(name)
 
-    def put(self, name: str, value: object, args: _Args, kwargs: _Kwargs) -> _Args:
-        """Change the argument of a call: returns the new args, and changes kwargs."""
+    def put(self, name: str, value: object, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs]:
+        """Return the arguments of a call with one of them changed."""
         index = self._index[name]
         if index < len(args):
-            return (*args[:index], value, *args[index + 1 :])
-        kwargs[name] = value
-        return args
+            return (*args[:index], value, *args[index + 1 :]), kwargs
+        return args, {**kwargs, name: value}
 
 
 # -- Operation: around the retry loop --------------------------------------------------------------
@@ -144,7 +143,7 @@ class Attempt:
         if not _is_retry(memory, args):
             with _outside_operations():
                 return wrapped(*args, **kwargs)
-        args = self._before_retry(memory, args, kwargs)
+        args, kwargs = self._before_retry(memory, args, kwargs)
         lent = memory.deprioritized
         try:
             memory.server = server = wrapped(*args, **kwargs)
@@ -165,7 +164,7 @@ class Attempt:
         if not _is_retry(memory, args):
             with _outside_operations():
                 return await wrapped(*args, **kwargs)
-        args = self._before_retry(memory, args, kwargs)
+        args, kwargs = self._before_retry(memory, args, kwargs)
         lent = memory.deprioritized
         try:
             memory.server = server = await wrapped(*args, **kwargs)
@@ -174,13 +173,17 @@ class Attempt:
         self._after_retry(memory, lent, args, kwargs)
         return server
 
-    def _before_retry(self, memory: Operation, args: _Args, kwargs: _Kwargs) -> _Args:
+    def _before_retry(
+        self, memory: Operation, args: _Args, kwargs: _Kwargs
+    ) -> tuple[_Args, _Kwargs]:
         """Note the failure, lend the list to selection, and put PyMongo's own list aside."""
         try:
             memory.fail()
             topology = memory.client._topology
             if topology._description.topology_type_name == "Sharded":
-                args = self._hold_pin(memory, topology._description, args, kwargs)
+                if self._lost_its_pin(memory, topology._description, args, kwargs):
+                    memory.held = True
+                    args, kwargs = self._parameters.put("address", memory.failed[-1], args, kwargs)
                 listed = () if self._is_bound(args, kwargs) else memory.failed
             elif self._retries_on_overload:
                 listed = self._parameters.get("deprioritized_servers", args, kwargs) or ()
@@ -189,31 +192,30 @@ class Attempt:
             memory.topology = topology._settings
             memory.deprioritized = addresses(listed)
             if "deprioritized_servers" in self._parameters:
-                args = self._parameters.put("deprioritized_servers", None, args, kwargs)
+                args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("A retry is left to PyMongo, since its failure could not be noted")
-        return args
+        return args, kwargs
 
-    def _hold_pin(self, memory: Operation, description: Any, args: _Args, kwargs: _Kwargs) -> _Args:
-        """Keep a statement in mid-transaction on its mongos, even where PyMongo let go of it.
+    def _lost_its_pin(
+        self, memory: Operation, description: Any, args: _Args, kwargs: _Kwargs
+    ) -> bool:
+        """Tell whether PyMongo let go of the mongos of a transaction in its middle.
 
-        Unless that mongos is gone: then it would be waited for in vain.
+        If that mongos is gone, it rightly did: it would be waited for in vain.
         """
         session = self._parameters.get("session", args, kwargs)
         home = description.server_descriptions().get(memory.failed[-1])
-        if (
-            not self._retries_on_overload
-            or session is None
-            or not session.in_transaction
-            or session._starting_transaction
-            or self._is_bound(args, kwargs)
-            or self._parameters.get("operation", args, kwargs) in _ENDS_OF_TRANSACTION
-            or home is None
-            or not home.is_server_type_known
-        ):
-            return args
-        memory.held = True
-        return self._parameters.put("address", home.address, args, kwargs)
+        return (
+            self._retries_on_overload
+            and session is not None
+            and session.in_transaction
+            and not session._starting_transaction
+            and not self._is_bound(args, kwargs)
+            and self._parameters.get("operation", args, kwargs) not in _ENDS_OF_TRANSACTION
+            and home is not None
+            and home.is_server_type_known
+        )
 
     def _is_bound(self, args: _Args, kwargs: _Kwargs) -> bool:
         """Tell whether the server is given, by an address or by the session's transaction."""
@@ -266,7 +268,11 @@ class Selection:
 
     def __call__(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
         """Select from a topology description, without the deprioritized servers if possible."""
-        given = kwargs.pop("deprioritized_servers", None)
+        given = None
+        if "deprioritized_servers" in kwargs:
+            # A copy, as the dictionary may be the caller's own (Python 3.8).
+            kwargs = dict(kwargs)
+            given = kwargs.pop("deprioritized_servers")
         if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
             args, given = args[:3] + args[4:], args[3]
         if given:
@@ -319,7 +325,7 @@ class Lending:
 
     def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
         """Select, and lend the given list for that long."""
-        deprioritized, args = self._take(args, kwargs)
+        deprioritized, args, kwargs = self._take(args, kwargs)
         if not deprioritized:
             return wrapped(*args, **kwargs)
         with _lent(Operation, instance, deprioritized):
@@ -327,19 +333,19 @@ class Lending:
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
         """Do the same for a topology of an AsyncMongoClient."""
-        deprioritized, args = self._take(args, kwargs)
+        deprioritized, args, kwargs = self._take(args, kwargs)
         if not deprioritized:
             return await wrapped(*args, **kwargs)
         with _lent(AsyncOperation, instance, deprioritized):
             return await wrapped(*args, **kwargs)
 
-    def _take(self, args: _Args, kwargs: _Kwargs) -> tuple[tuple[Address, ...], _Args]:
+    def _take(self, args: _Args, kwargs: _Kwargs) -> tuple[tuple[Address, ...], _Args, _Kwargs]:
         given = self._parameters.get("deprioritized_servers", args, kwargs)
         if "deprioritized_servers" in self._parameters:
-            args = self._parameters.put("deprioritized_servers", None, args, kwargs)
+            args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
         else:
-            kwargs.pop("deprioritized_servers", None)
-        return addresses(given or ()), args
+            kwargs = {key: kwargs[key] for key in kwargs if key != "deprioritized_servers"}
+        return addresses(given or ()), args, kwargs
 
 
 @contextlib.contextmanager

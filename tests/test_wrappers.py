@@ -375,10 +375,23 @@ def test_parameters_are_read_by_name(parameters: Parameters) -> None:
 def test_parameters_are_replaced_by_name(parameters: Parameters) -> None:
     """An argument is replaced where it was passed, and added by name otherwise."""
     named: dict[str, Any] = {}
-    assert parameters.put("second", 9, (1, 2), named) == (1, 9)
+    assert parameters.put("second", 9, (1, 2), named) == ((1, 9), {})
+    assert parameters.put("second", 9, (1,), named) == ((1,), {"second": 9})
     assert named == {}
-    assert parameters.put("second", 9, (1,), named) == (1,)
-    assert named == {"second": 9}
+
+
+def test_the_arguments_of_the_caller_stay_as_they_are() -> None:
+    """A dictionary that is passed on as ** is not changed (Python 3.8 hands over that very one)."""
+    topology = make_topology(TWO_MONGOSES)
+    options: dict[str, Any] = {"deprioritized_servers": [A]}
+    for _ in range(2):
+        server = topology.select_server(any_server_selector, *select_arguments(), **options)
+        assert server.description.address == B
+        (server,) = topology.select_servers(any_server_selector, *select_arguments(), **options)
+        assert server.description.address == B
+        (description,) = topology.description.apply_selector(any_server_selector, None, **options)
+        assert description.address == B
+    assert options == {"deprioritized_servers": [A]}
 
 
 def test_prefer() -> None:
