@@ -99,14 +99,12 @@ def matrix(session: nox.Session) -> None:
     combinations = [Combination(*line) for line in LINES.items()]
     combinations.append(Combination("4.16.0", "3.9", wrapt="wrapt==1.14.0"))
     combinations.append(Combination("4.20.1", "3.11", extensions=False))
-    if session.posargs:
-        combinations = [one for one in combinations if one.pymongo in session.posargs]
     _run(session, combinations)
 
 
 @nox.session
 def every_release(session: nox.Session) -> None:
-    """Do the same for every release of PyMongo since 3.9.0."""
+    """Do the same for every release of PyMongo since 3.9.0, or for some."""
     listed = session.run("python", "-m", "pip", "index", "versions", "pymongo", silent=True)
     (versions,) = re.findall(r"Available versions: (.*)", str(listed))
     by_line = {_line(release): python for release, python in LINES.items()}
@@ -123,6 +121,8 @@ def _line(release: str) -> str:
 
 
 def _run(session: nox.Session, combinations: list[Combination]) -> None:
+    if session.posargs:
+        combinations = [one for one in combinations if one.pymongo in session.posargs]
     session.install("uv")
     uv = str(Path(session.bin, "uv"))
     root = Path(session.create_tmp())
