@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
-from support import HAS_ASYNC, HOST_UNREACHABLE, VERSION, Asked, connect_async, knows_all, run
+from support import (
+    HAS_ASYNC,
+    HOST_UNREACHABLE,
+    VERSION,
+    Asked,
+    connect_async,
+    knows_all,
+    run,
+    select_arguments,
+)
 
 import pymongo_deprio
 from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation, is_selecting
@@ -167,6 +176,74 @@ def test_a_client_within_a_client(
             client.test.nested.find_one()
     assert {event.failed for event in retries} == {(cluster.mongos[0].address,)}
     assert CURRENT.get() is None
+
+
+def in_a_copied_context(call: Callable[[], object]) -> None:
+    """Call something in another thread that has inherited this one's context."""
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=[call])
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("where", ["another client", "another thread"])
+def test_a_selection_elsewhere_is_no_attempt(
+    connect: Callable[..., Any], asked: Asked, retries: list[Retry], where: str
+) -> None:
+    """Even for the same selector and session: it has another client, or another thread."""
+    client = connect()
+    other = connect(event_listeners=[])
+    client.test.nested.insert_one({})
+    failed: list[Any] = []
+
+    def select_once_more(what: str, command: str, address: Any) -> None:
+        memory: Any = CURRENT.get()
+        arguments = (*memory.asked, *select_arguments())
+        if where == "another client":
+            other._select_server(*arguments)
+        else:
+            in_a_copied_context(lambda: client._select_server(*arguments))
+        failed.append(memory.failed)
+
+    asked.hook = select_once_more
+    client.test.nested.find_one()
+    asked.hook = lambda *event: None
+    assert failed == [(), ()]
+    assert retries == []
+
+
+@pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 block the event loop")
+def test_a_selection_of_another_task_is_no_attempt(
+    cluster: LocalCluster, asked: Asked, retries: list[Retry]
+) -> None:
+    """A task that inherited the context is not the operation's own."""
+
+    async def main() -> None:
+        tasks: list[Any] = []
+        memories: list[Any] = []
+        started = asyncio.Event()
+        async with connect_async(cluster, asked) as client:
+
+            def select_once_more(what: str, command: str, address: Any) -> None:
+                memories.append(CURRENT.get())
+                selection = client._select_server(*memories[0].asked, *select_arguments())
+                tasks.append(asyncio.ensure_future(selection))
+                asked.hook = lambda *event: None
+                started.set()
+
+            with ExitStack() as blocking:
+                for mongos in cluster.mongos:
+                    blocking.enter_context(mongos.fail_command("find", block_time_ms=100))
+                asked.hook = select_once_more
+                operation = asyncio.ensure_future(client.test.nested.find_one())
+                await started.wait()
+                await tasks[0]
+                assert memories[0].client is client, "the operation should still be running"
+                assert memories[0].failed == ()
+                await operation
+
+    run(main())
+    assert retries == []
 
 
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
