@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Callable
 
-from support import HOST_UNREACHABLE, VERSION
+from support import HOST_UNREACHABLE, RETRIES_WRITE_CONCERN_ERRORS, VERSION
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
@@ -18,9 +18,10 @@ FAILURES: list[dict[str, Any]] = [
     {"error_code": 91},
     {"close_connection": True},
     {"close_connection": True, "block_time_ms": 2},
-    # Executed, and then reported as failed.
-    {"write_concern_error": {"code": 91, "errmsg": "shutdown in progress"}},
 ]
+if RETRIES_WRITE_CONCERN_ERRORS:
+    # Executed, and then reported as failed.
+    FAILURES.append({"write_concern_error": {"code": 91, "errmsg": "shutdown in progress"}})
 SEED = 20_261_130
 
 

@@ -11,6 +11,7 @@ from fixtures import by_address
 from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
+    RETRIES_WRITE_CONCERN_ERRORS,
     VERSION,
     Asked,
     connect_async,
@@ -203,6 +204,7 @@ def transactions(cluster: LocalCluster) -> str:
 
 
 @transactions_move
+@pytest.mark.skipif(not RETRIES_WRITE_CONCERN_ERRORS, reason="it is not retried")
 def test_commit_moves(
     cluster: LocalCluster,
     connect: Callable[..., Any],

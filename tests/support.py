@@ -40,6 +40,8 @@ VERSION = tuple(pymongo.version_tuple[:2])
 HAS_ASYNC = hasattr(pymongo, "AsyncMongoClient")
 MARKS_UNKNOWN = VERSION < (3, 11)
 """PyMongo 3.9 and 3.10 mark a server Unknown on every retryable code."""
+RETRIES_WRITE_CONCERN_ERRORS = not (3, 11, 0) <= tuple(pymongo.version_tuple[:3]) <= (3, 11, 2)
+"""PyMongo 3.11.0 to 3.11.2 lose the labels of write concern errors."""
 RETRIES_ON_OVERLOAD = VERSION >= (4, 17)
 
 HOST_UNREACHABLE = 6
