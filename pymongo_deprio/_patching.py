@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 import wrapt
 
@@ -10,23 +10,17 @@ Wrapper = Callable[[Any, Any, "tuple[Any, ...]", "dict[str, Any]"], Any]
 """Called as wrapt calls it: with the bound original, the instance, and the call's arguments."""
 
 
+class _Switch(List[bool]):
+    """Empty is off: wrapt asks on every call, and a list's length is the cheapest answer."""
+
+
 # It is generic from wrapt 2 on only.
-class _Wrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]
-    """A wrapper of ours."""
-
-    def __init__(self, original: Any, wrapper: Wrapper, on: list[bool], asleep: Any) -> None:
-        # wrapt asks whether it is enabled on every call: a list's length is the cheapest answer.
-        super().__init__(original, wrapper, on.__len__)  # type: ignore[arg-type]
-        self._self_on = on
-        self._self_asleep = asleep
-
-    def is_dead(self) -> bool:
-        """Tell whether it was left below somebody else's wrapper, and does nothing."""
-        return not self._self_on
-
-
-class _Sleeper(_Wrapper):
+class _Sleeper(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     """A wrapper that binds to the original itself while it is asleep."""
+
+    def __init__(self, original: Any, wrapper: Wrapper, enabled: Any, asleep: Any) -> None:
+        super().__init__(original, wrapper, enabled)
+        self._self_asleep = asleep
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if self._self_asleep():
@@ -54,9 +48,14 @@ class Patch:
         self._owner = owner
         self._name = name
         self._original = _without_dead_wrappers(vars(owner)[name])
-        self._on: list[bool] = []
-        kind = _Sleeper if asleep else _Wrapper
-        self._wrapper = kind(self._original, wrapper, self._on, asleep)
+        self._on = _Switch()
+        enabled: Any = self._on.__len__
+        # Not one class for both: wrapt binds those that are derived from its own more slowly.
+        self._wrapper: Any = (
+            _Sleeper(self._original, wrapper, enabled, asleep)
+            if asleep
+            else wrapt.FunctionWrapper(self._original, wrapper, enabled)
+        )
 
     def apply(self) -> None:
         """Put the wrapper on."""
@@ -76,6 +75,9 @@ class Patch:
 
 def _without_dead_wrappers(attribute: Any) -> Any:
     """Return what lies below wrappers of ours that were left, and then laid open again."""
-    while isinstance(attribute, _Wrapper) and attribute.is_dead():
+    while isinstance(attribute, wrapt.FunctionWrapper):
+        switch = getattr(attribute._self_enabled, "__self__", None)  # noqa: SLF001 - wrapt's name
+        if switch or not isinstance(switch, _Switch):
+            break
         attribute = attribute.__wrapped__
     return attribute
