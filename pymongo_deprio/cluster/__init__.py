@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pymongo_deprio.cluster._base import Cluster, FailPoint, Mongos
 from pymongo_deprio.cluster._errors import (
     ClusterError,
     ClusterStateError,
@@ -13,8 +14,7 @@ from pymongo_deprio.cluster._errors import (
     MongodStartError,
     ServerUnreachableError,
 )
-from pymongo_deprio.cluster._local import FailPoint, LocalCluster, LocalMongos
-from pymongo_deprio.cluster._protocols import Cluster, Mongos
+from pymongo_deprio.cluster._local import LocalCluster, LocalMongos
 
 __all__ = [
     "Cluster",

@@ -26,6 +26,17 @@ Address = Tuple[str, int]
 
 COMMAND_SECONDS = 5.0
 
+_EFFECTS = ("error_code", "close_connection", "block_connection", "write_concern_error")
+_FIELDS = {
+    "error_code": "errorCode",
+    "error_labels": "errorLabels",
+    "close_connection": "closeConnection",
+    "block_connection": "blockConnection",
+    "block_time_ms": "blockTimeMS",
+    "write_concern_error": "writeConcernError",
+    "app_name": "appName",
+}
+
 
 def run_command(
     address: Address,
@@ -43,7 +54,7 @@ def run_command(
     if reply.get("ok") != 1:
         name = next(iter(command))
         raise CommandFailedError(
-            f"{name} on {_name(address)} failed: {reply.get('errmsg')}"
+            f"{name} on {address_name(address)} failed: {reply.get('errmsg')}"
             f" (code {reply.get('code')}, {reply.get('codeName')})",
             reply,
         )
@@ -60,11 +71,13 @@ def _exchange(address: Address, document: bytes, timeout: float) -> dict[str, An
             raise ConnectionError("the connection was closed without a reply")
         return wire.decode(wire.OpMsg.parse(message).body)
     except (OSError, wire.ProtocolError) as error:
-        raise ServerUnreachableError(f"{_name(address)} does not answer: {error}") from error
+        raise ServerUnreachableError(f"{address_name(address)} does not answer: {error}") from error
 
 
-def _name(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
+def address_name(address: Address) -> str:
+    """Give an address as connection strings show it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Restore:
@@ -107,42 +120,27 @@ def fail_command_document(
     mode: str | Mapping[str, Any] | None = None,
     times: int | None = None,
     skip: int | None = None,
-    error_code: int | None = None,
-    error_labels: Sequence[str] | None = None,
-    close_connection: bool | None = None,
-    block_connection: bool | None = None,
-    block_time_ms: int | None = None,
-    write_concern_error: Mapping[str, Any] | None = None,
-    app_name: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Make the `configureFailPoint` command that switches on `failCommand`.
 
     See `Mongos.fail_command` for the arguments.
     """
-    if block_connection is None and block_time_ms is not None:
-        block_connection = True
-    data = {
-        "failCommands": [commands] if isinstance(commands, str) else list(commands),
-        "errorCode": error_code,
-        "errorLabels": None if error_labels is None else list(error_labels),
-        "closeConnection": close_connection,
-        "blockConnection": block_connection,
-        "blockTimeMS": block_time_ms,
-        "writeConcernError": write_concern_error,
-        "appName": app_name,
-    }
-    if not data["failCommands"]:
+    names = [commands] if isinstance(commands, str) else list(commands)
+    if not names:
         raise ValueError(f"commands must name a command to fail, not {commands!r}")
-    effects = (error_code, close_connection, block_connection, write_concern_error)
-    if mode != "off" and not any(effects):
+    if options.get("block_time_ms") is not None and options.get("block_connection") is None:
+        options["block_connection"] = True
+    if mode != "off" and not any(options.get(effect) for effect in _EFFECTS):
         raise ValueError(
             f"nothing would be done to {commands!r}: give an error_code, close_connection, "
             "block_time_ms or write_concern_error"
         )
+    data = {_FIELDS[name]: value for name, value in options.items() if value is not None}
     return {
         "configureFailPoint": "failCommand",
         "mode": _mode(mode, times, skip),
-        "data": {name: value for name, value in data.items() if value is not None},
+        "data": {"failCommands": names, **data},
     }
 
 

@@ -51,7 +51,7 @@ def test_a_silent_server_raises_in_time() -> None:
         ({"error_code": 6, "times": 2}, {"times": 2}, {"errorCode": 6}),
         ({"error_code": 6, "skip": 2}, {"skip": 2}, {"errorCode": 6}),
         ({"mode": "off"}, "off", {}),
-        ({"error_code": 6, "error_labels": ()}, "alwaysOn", {"errorCode": 6, "errorLabels": []}),
+        ({"error_code": 6, "error_labels": []}, "alwaysOn", {"errorCode": 6, "errorLabels": []}),
         ({"close_connection": True}, "alwaysOn", {"closeConnection": True}),
         ({"block_time_ms": 5}, "alwaysOn", {"blockConnection": True, "blockTimeMS": 5}),
         ({"error_code": 6, "app_name": "a"}, "alwaysOn", {"errorCode": 6, "appName": "a"}),

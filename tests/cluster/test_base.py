@@ -1,11 +1,11 @@
-"""The public protocols, which clusters of other kinds will follow."""
+"""What clusters of every kind offer."""
 
 from __future__ import annotations
 
 from pymongo_deprio.cluster import Cluster, LocalCluster, Mongos
 
 
-def test_a_local_cluster_follows_the_protocols(servers: LocalCluster) -> None:
+def test_a_local_cluster_is_a_cluster(servers: LocalCluster) -> None:
     """At run time here, and in the eyes of mypy by the annotations."""
     cluster: Cluster = servers
     mongos: Mongos = servers.mongos[0]
