@@ -8,19 +8,26 @@ from __future__ import annotations
 from pymongo_deprio.cluster._base import Cluster, FailPoint, Mongos
 from pymongo_deprio.cluster._errors import (
     ClusterError,
+    ClusterNotReadyError,
     ClusterStateError,
     CommandFailedError,
+    DockerNotFoundError,
     MongodNotFoundError,
     MongodStartError,
     ServerUnreachableError,
 )
+from pymongo_deprio.cluster._external import ExternalCluster, ExternalMongos
 from pymongo_deprio.cluster._local import LocalCluster, LocalMongos
 
 __all__ = [
     "Cluster",
     "ClusterError",
+    "ClusterNotReadyError",
     "ClusterStateError",
     "CommandFailedError",
+    "DockerNotFoundError",
+    "ExternalCluster",
+    "ExternalMongos",
     "FailPoint",
     "LocalCluster",
     "LocalMongos",

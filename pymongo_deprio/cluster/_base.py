@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Sequence
@@ -285,6 +286,7 @@ class Cluster(ABC):
         """Prepare; nothing is started or contacted."""
         self._running = False
         self._entered = False
+        self._owner = 0
 
     def __enter__(self) -> Self:
         """Make the cluster ready for use.
@@ -295,6 +297,7 @@ class Cluster(ABC):
         if self._entered:
             raise ClusterStateError(f"a {type(self).__name__} is entered once: make another one")
         self._entered = True
+        self._owner = os.getpid()
         try:
             self._open()
         except BaseException as error:
@@ -314,6 +317,8 @@ class Cluster(ABC):
         self._close_after(exc)
 
     def _close_after(self, error: BaseException | None) -> None:
+        if os.getpid() != self._owner:
+            return
         try:
             self._close()
         except ClusterError:

@@ -21,6 +21,14 @@ class MongodStartError(ClusterError):
     """A mongod was found, but it did not start or never answered."""
 
 
+class DockerNotFoundError(ClusterError):
+    """There is no Docker: its Python package, Docker Compose, or an engine that answers."""
+
+
+class ClusterNotReadyError(ClusterError):
+    """A cluster was started or found, but it does not do what a sharded cluster does."""
+
+
 class ServerUnreachableError(ClusterError):
     """A server refused the connection, closed it, or did not answer in time."""
 
