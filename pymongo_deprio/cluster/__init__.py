@@ -1,11 +1,13 @@
 """Sharded clusters to try things on.
 
 `LocalCluster` starts one on this machine: a real mongod, and emulated mongoses in front of it.
+`DockerCluster` starts one of the official image in Docker. `ExternalCluster` is one that exists.
 """
 
 from __future__ import annotations
 
 from pymongo_deprio.cluster._base import Cluster, FailPoint, Mongos
+from pymongo_deprio.cluster._docker import DockerCluster, DockerMongos
 from pymongo_deprio.cluster._errors import (
     ClusterError,
     ClusterNotReadyError,
@@ -25,6 +27,8 @@ __all__ = [
     "ClusterNotReadyError",
     "ClusterStateError",
     "CommandFailedError",
+    "DockerCluster",
+    "DockerMongos",
     "DockerNotFoundError",
     "ExternalCluster",
     "ExternalMongos",
