@@ -111,7 +111,9 @@ def compose_file() -> Path:
 
 
 def _environment(image: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COMPOSE_")}
+    # Settings for other projects, and for another Python than that of Docker Compose 1.
+    dropped = ("COMPOSE_", "PYTHON")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if os.name == "posix":
         # Docker's Python package knows no contexts, and both must speak to the same engine.
         kept.setdefault("DOCKER_HOST", DEFAULT_HOST)

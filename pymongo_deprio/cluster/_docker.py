@@ -195,6 +195,7 @@ class DockerCluster(Cluster):
         self._number = mongos
         self._image = image or os.environ.get(IMAGE_VARIABLE) or DEFAULT_IMAGE
         self._timeout = timeout
+        self._deadline = 0.0
         self._engine: DockerClient | None = None
         self._stack: Stack | None = None
         self._is_up = False
@@ -215,15 +216,21 @@ class DockerCluster(Cluster):
         self._engine = _connect_engine()
         self._stack = Stack(compose, self._image)
         self._pull_if_missing(self._engine, self._stack)
-        deadline = time.monotonic() + self._timeout
-        ports = self._up(self._stack, deadline)
+        self._deadline = time.monotonic() + self._timeout
         self._is_up = True
+        # In two steps, as Docker Compose waits for the second one in silence, whatever happens.
+        self._start(self._stack, ["mongos0"], "init")
+        others = [f"mongos{number}" for number in range(1, self._number)]
+        if others:
+            self._start(self._stack, others, "--no-deps")
+
+    def _start(self, stack: Stack, services: Sequence[str], *arguments: str) -> None:
+        ports = self._up(stack, services, arguments)
         containers = self._containers()
-        for number, port in enumerate(ports):
-            container = containers[f"mongos{number}"]
-            self._mongos.append(DockerMongos(container, port, lambda: self._is_up))
-        for mongos in self._mongos:
-            self._wait_until_ready(mongos, deadline)
+        for service, port in zip(services, ports):
+            mongos = DockerMongos(containers[service], port, lambda: self._is_up)
+            self._mongos.append(mongos)
+            self._wait_until_ready(mongos)
 
     def _pull_if_missing(self, engine: DockerClient, stack: Stack) -> None:
         import docker  # noqa: PLC0415 - as above
@@ -241,17 +248,14 @@ class DockerCluster(Cluster):
                     f"\n{_last_lines('Docker Compose', done.output)}"
                 ) from error
 
-    def _up(self, stack: Stack, deadline: float) -> list[int]:
-        services = ["init", *(f"mongos{number}" for number in range(self._number))]
+    def _up(self, stack: Stack, services: Sequence[str], arguments: Sequence[str]) -> Sequence[int]:
         for _ in range(_TRIES):
-            ports = free_ports(self._number)
+            ports = free_ports(len(services))
             done = stack.run(
-                "up",
-                "--detach",
-                *services,
-                seconds=max(0.0, deadline - time.monotonic()),
+                *("up", "--detach", *arguments, *services),
+                seconds=max(0.0, self._deadline - time.monotonic()),
                 environment={
-                    f"MONGOS{number}_PORT": str(port) for number, port in enumerate(ports)
+                    f"{service.upper()}_PORT": str(port) for service, port in zip(services, ports)
                 },
             )
             if done.code == 0:
@@ -267,13 +271,13 @@ class DockerCluster(Cluster):
             reason = f"Docker Compose ended with exit code {done.code}"
         return self._failure(f"{reason}.\n{_last_lines('Docker Compose', done.output)}")
 
-    def _wait_until_ready(self, mongos: DockerMongos, deadline: float) -> None:
+    def _wait_until_ready(self, mongos: DockerMongos) -> None:
         while True:
             try:
                 mongos.check()
             except ClusterError as error:  # noqa: PERF203 - as above
                 failed = _first(self._containers(), _has_failed)
-                if failed is not None or time.monotonic() > deadline:
+                if failed is not None or time.monotonic() > self._deadline:
                     raise self._failure(f"{mongos!r}: {error}") from error
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
             else:

@@ -280,7 +280,7 @@ def make_image(engine: DockerClient) -> Iterator[Callable[[str], str]]:
         script = f'if [ "$0" = mongos ]; then {mongos}; fi; exec docker-entrypoint.sh "$0" "$@"'
         quoted = script.replace('"', '\\"')
         dockerfile = f'FROM {IMAGE}\nENTRYPOINT ["sh", "-c", "{quoted}"]\n'
-        engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag=tags[-1])
+        engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag=tags[-1], rm=True)
         return tags[-1]
 
     yield make
