@@ -21,7 +21,7 @@ from typing import (
 )
 
 import pymongo
-from pymongo.monitoring import CommandListener
+from pymongo.monitoring import CommandListener, ServerHeartbeatListener
 from pymongo.server_description import ServerDescription
 from pymongo.server_selectors import any_server_selector
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         CommandFailedEvent,
         CommandStartedEvent,
         CommandSucceededEvent,
+        ServerHeartbeatFailedEvent,
+        ServerHeartbeatStartedEvent,
+        ServerHeartbeatSucceededEvent,
     )
 
     from pymongo_deprio import Address
@@ -80,6 +83,24 @@ class Asked(CommandListener):
 
     def reset(self) -> None:
         self._events.clear()
+
+
+class RoundTrips(ServerHeartbeatListener):
+    """Collects how long heartbeats took, in seconds."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.by_address: dict[Any, float] = {}
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        """Look at nothing."""
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        """Look at nothing."""
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        """Note the time."""
+        self.by_address[event.connection_id] = event.duration
 
 
 def wait_until(true: Callable[[], object], what: str, seconds: float = 10) -> None:

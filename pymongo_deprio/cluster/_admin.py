@@ -50,7 +50,13 @@ def run_command(
     Waits at most `timeout` seconds for each answer of the network. Raises `CommandFailedError` if
     the server answers with an error and `ServerUnreachableError` if it does not answer.
     """
-    reply = _exchange(address, bson.encode({**command, "$db": database}), timeout)
+    return checked(
+        address, command, _exchange(address, bson.encode({**command, "$db": database}), timeout)
+    )
+
+
+def checked(address: Address, command: Mapping[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    """Give a reply back, or raise `CommandFailedError` if it is an error."""
     if reply.get("ok") != 1:
         name = next(iter(command))
         raise CommandFailedError(

@@ -13,7 +13,7 @@ from pymongo.common import MIN_HEARTBEAT_INTERVAL
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from pymongo_deprio.cluster._admin import COMMAND_SECONDS, address_name
+from pymongo_deprio.cluster._admin import COMMAND_SECONDS, address_name, checked
 from pymongo_deprio.cluster._base import Cluster, check_number
 from pymongo_deprio.cluster._errors import (
     ClusterError,
@@ -61,7 +61,8 @@ class ExternalMongos(RealMongos):
         host = address_name(self._address)
         name = next(iter(command))
         try:
-            reply: dict[str, Any] = self._admin[database].command(dict(command))
+            # Unchecked: a reply that says so would make PyMongo take the mongos for dead.
+            reply: dict[str, Any] = self._admin[database].command(dict(command), check=False)
         except ConnectionFailure as error:
             reason = str(error).partition(", Timeout: ")[0]
             raise ServerUnreachableError(f"{host} does not answer: {reason}") from error
@@ -71,7 +72,7 @@ class ExternalMongos(RealMongos):
             ) from error
         except PyMongoError as error:
             raise ClusterError(f"{name} on {host} failed: {error}") from error
-        return reply
+        return checked(self._address, command, reply)
 
     def _configure(self, document: Mapping[str, Any]) -> dict[str, Any]:
         if not HELLOS.isdisjoint(document.get("data", {}).get("failCommands", ())):

@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from bson.son import SON
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
-from pymongo.monitoring import ServerHeartbeatListener
+from support import RoundTrips
 
 from pymongo_deprio.cluster import ClusterStateError, LocalCluster, LocalMongos
-
-if TYPE_CHECKING:
-    from pymongo.monitoring import (
-        ServerHeartbeatFailedEvent,
-        ServerHeartbeatStartedEvent,
-        ServerHeartbeatSucceededEvent,
-    )
-
-
-class RoundTrips(ServerHeartbeatListener):
-    """Collects how long heartbeats took, in seconds."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self.by_address: dict[Any, float] = {}
-
-    def started(self, event: ServerHeartbeatStartedEvent) -> None:
-        """Look at nothing."""
-
-    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
-        """Look at nothing."""
-
-    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
-        """Note the time."""
-        self.by_address[event.connection_id] = event.duration
 
 
 def test_a_client_knows_all_mongoses_at_once(servers: LocalCluster) -> None:
