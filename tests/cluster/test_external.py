@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+import warnings
 from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
+from pymongo import common
 from pymongo.errors import OperationFailure
 from support import RoundTrips
 
@@ -210,20 +213,28 @@ def test_a_forked_child_leaves_fail_points_to_its_parent(
         cluster.mongos[0].fail_command("ping", error_code=11)
         child = os.fork()
         if not child:
-            cluster.__exit__(None, None, None)
-            os._exit(0)
+            try:
+                warnings.simplefilter("ignore")  # PyMongo warns of clients that are forked
+                cluster.__exit__(None, None, None)
+            finally:
+                os._exit(0)
         os.waitpid(child, 0)
         with pytest.raises(CommandFailedError):
             near.command("ping")
 
 
-def test_a_fail_point_that_concerns_hello_can_be_switched_off(servers: LocalCluster) -> None:
-    """Though PyMongo would take the mongos for dead."""
+def test_a_fail_point_that_concerns_hello_can_be_switched_off(
+    servers: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though PyMongo would take the mongos for dead, if it said hello meanwhile."""
+    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.5)  # as it is outside of these tests
     commands = ["hello", "isMaster", "ismaster"]
-    with ExternalCluster(servers.uri) as cluster:
+    # Whoever waits for the first hello asks for a second one.
+    with servers.mongos[0].delay_hello(50), ExternalCluster(servers.uri) as cluster:
         mongos = cluster.mongos[0]
         closed = pytest.raises(ServerUnreachableError)
         with mongos.fail_command(commands, close_connection=True), closed:
+            time.sleep(0.7)
             servers.mongos[0].command("hello")
         assert mongos.command("hello")["ok"] == 1
 
