@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pymongo_deprio.cluster._admin import Address
 
 HELLOS = frozenset({"hello", "isMaster", "ismaster"})
-_OWN_DATABASE = "pymongo_deprio"
 
 
 class RealMongos(Mongos):
@@ -63,11 +62,11 @@ class RealMongos(Mongos):
         self._check_write(database)
 
     def _check_write(self, database: str | None) -> None:
-        collection = f"pymongo_deprio_{uuid.uuid4().hex}"
-        name = database or _OWN_DATABASE
-        remove = {"drop": collection} if database else {"dropDatabase": 1}
+        own = f"pymongo_deprio_{uuid.uuid4().hex}"
+        name = database or own
+        remove = {"drop": own} if database else {"dropDatabase": 1}
         try:
-            reply = self._run_command({"insert": collection, "documents": [{}]}, name)
+            reply = self._run_command({"insert": own, "documents": [{}]}, name)
         finally:
             self._run_command(remove, name)
         if reply.get("n") != 1:
