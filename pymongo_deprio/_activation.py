@@ -7,7 +7,8 @@ import os
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Callable, ContextManager, Iterator
 
 from pymongo_deprio import _seams
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
@@ -85,6 +86,16 @@ class _State:
 
     def disable(self) -> None:
         self._keep(lambda entry: False)  # noqa: ARG005 - none of them
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        entries = self._entries
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._entries = entries
+                self._reconcile()
 
     def _keep(self, wanted: Callable[[tuple[weakref.ref[Activation], Options]], bool]) -> None:
         with self._lock:
@@ -199,6 +210,11 @@ def disable() -> None:
     and ours does nothing. Without ``enable()`` before, this does nothing.
     """
     _state.disable()
+
+
+def preserved() -> ContextManager[None]:
+    """Return a block after which exactly that is enabled which was before, whatever it does."""
+    return _state.preserved()
 
 
 def is_enabled() -> bool:

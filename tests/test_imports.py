@@ -22,7 +22,9 @@ LAYERS = [
     {"_activation"},
     {"__init__"},
     {"cluster"},
-    {"_demo"},
+    {"_plugin_options"},
+    {"_plugin_clusters"},
+    {"_demo", "pytest_plugin"},
     {"cli"},
     {"__main__"},
 ]
