@@ -48,7 +48,8 @@ LINES = {
     "4.20.1": "3.11",
 }
 # The core and the prose tests: what is around the core does not differ with PyMongo.
-MATRIX_TESTS = ["tests", "integration", "--ignore=tests/cluster", "--ignore=tests/test_cli.py"]
+AROUND = ["tests/cluster", "tests/test_cli.py", "tests/test_pytest_plugin.py"]
+MATRIX_TESTS = ["tests", "integration", *(f"--ignore={path}" for path in AROUND)]
 
 
 class Combination(NamedTuple):
