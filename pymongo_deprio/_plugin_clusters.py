@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
 
 from pymongo_deprio.cluster import (
     Cluster,
     ClusterError,
+    ClusterStateError,
+    CommandFailedError,
+    DockerNotFoundError,
+    ExternalCluster,
     LocalCluster,
     MongodNotFoundError,
 )
-from pymongo_deprio.cluster._mongod import MONGOD_VARIABLE
+from pymongo_deprio.cluster._docker import DockerCluster, find_docker
+from pymongo_deprio.cluster._mongod import MONGOD_VARIABLE, find_mongod
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,6 +33,10 @@ _NO_MONGOD = (
     "no mongod was found: pip install 'pymongo_deprio[demo]' (x86_64 Linux), or give the path of"
     f" one as --deprio-mongod or in {MONGOD_VARIABLE}"
 )
+
+
+class _AbsentError(Exception):
+    """There is no such cluster on this machine."""
 
 
 class _Failure(NamedTuple):
@@ -73,22 +84,50 @@ class Clusters:
     def _start(self, mongos: int) -> Cluster | _Failure:
         try:
             return self._stack.enter_context(self._choose(mongos))
-        except MongodNotFoundError as error:
-            if self._names_mongod():
-                return _Failure(str(error), is_broken=True)
-            return _Failure(_NO_MONGOD, is_broken=False)
+        except (_AbsentError, DockerNotFoundError) as error:
+            return _Failure(" ".join(str(error).split()), is_broken=False)
         except ClusterError as error:
             return _Failure(str(error), is_broken=True)
 
     def _choose(self, mongos: int) -> Cluster:
-        return LocalCluster(mongos, mongod=self._settings.mongod or None)
+        kind = self._settings.cluster
+        if kind == "docker":
+            return _docker(mongos)
+        if kind not in {"", "local"}:
+            return _external(kind, mongos)
+        mongod = self._settings.mongod or None
+        try:
+            return LocalCluster(mongos, mongod=find_mongod(mongod))
+        except MongodNotFoundError:
+            if mongod or os.environ.get(MONGOD_VARIABLE):
+                raise  # it is named, and so meant to be there
+        if kind == "local":
+            raise _AbsentError(_NO_MONGOD)
+        try:
+            find_docker()
+        except DockerNotFoundError as error:
+            raise _AbsentError(f"{_NO_MONGOD}. Nor is there Docker: {error}") from error
+        return _docker(mongos)
 
-    def _names_mongod(self) -> bool:
-        return bool(self._settings.mongod or os.environ.get(MONGOD_VARIABLE))
+
+def _docker(mongos: int) -> Cluster:
+    try:
+        return DockerCluster(mongos)
+    except ValueError as error:  # it has only so many
+        raise _AbsentError(f"--deprio-cluster=docker: {error}") from error
+
+
+def _external(uri: str, mongos: int) -> Cluster:
+    # What is wrong with a URI is said by the cluster.
+    with suppress(PyMongoError, ValueError):
+        hosts = len(parse_uri(uri, validate=False)["nodelist"])
+        if hosts < mongos:
+            raise _AbsentError(f"{mongos} mongoses are needed, and --deprio-cluster names {hosts}")
+    return ExternalCluster(uri, mongos=mongos)
 
 
 def heal(cluster: Cluster) -> None:
-    """Make every mongos of a cluster as it was at first: it runs, and its fail point is off.
+    """Let every mongos of a cluster run, with its fail point off.
 
     Raises ClusterError if that does not work for one of them; the others are healed all the same.
     """
@@ -98,6 +137,13 @@ def heal(cluster: Cluster) -> None:
 
 
 def _heal(mongos: Mongos) -> None:
-    mongos.start()
-    mongos.resume()
-    mongos.fail_command("find", mode="off")
+    if mongos.state == "killed":
+        mongos.start()
+    if mongos.state == "paused":
+        mongos.resume()
+    try:
+        mongos.fail_command("find", mode="off")
+    except ClusterStateError:  # a real one lends its fail point to delay_hello
+        mongos.delay_hello(0)
+    except CommandFailedError:
+        pass  # it takes no fail points, so none is on

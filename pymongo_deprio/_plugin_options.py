@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-EXTERNAL = "mongodb://"
 MARKER = "deprio(mongos=N): ask the deprio fixtures for a cluster of N mongoses"
 
 _FLAGS = {
@@ -83,10 +82,10 @@ def _value(config: pytest.Config, name: str) -> Any:
 
 
 def _cluster(given: str) -> str:
-    if given in {"", "local", "docker"} or re.match(rf"{EXTERNAL}[^/?]", given):
+    if given in {"", "local", "docker"} or re.match(r"mongodb(\+srv)?://[^/?]", given):
         return given
     shown = re.sub(r"[:@/].*", "…", given, flags=re.DOTALL)  # there may be a password in it
-    raise _wrong("deprio_cluster", f"must be local, docker or {EXTERNAL}host:port, not {shown!r}")
+    raise _wrong("deprio_cluster", f"must be local, docker or mongodb://host:port, not {shown!r}")
 
 
 def _mongos(given: str) -> int:

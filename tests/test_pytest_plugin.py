@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator
 
 import pytest
 
+from pymongo_deprio.cluster import DockerNotFoundError
+from pymongo_deprio.cluster._docker import DEFAULT_IMAGE, find_docker
 from pymongo_deprio.cluster._mongod import find_mongod
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from docker import DockerClient
+
+    from pymongo_deprio.cluster import LocalCluster
 
 Run = Callable[..., pytest.RunResult]
 
@@ -355,6 +363,141 @@ def test_a_named_mongod_that_is_not_there(
     result.stdout.fnmatch_lines(["*names '/nonexistent/mongod'*there is no such file*"])
 
 
+# -- A cluster that runs already ------------------------------------------------------------------
+
+
+def test_external_cluster(run: Run, cluster: LocalCluster) -> None:
+    """It is used as a local one, but for pause and kill; its first mongoses, if it has more."""
+    result = run(
+        """
+        import pytest
+        from pymongo_deprio.cluster import ClusterStateError
+
+        def test_one(deprio, deprio_cluster, deprio_database):
+            with deprio_cluster.mongos[0].fail_command("insert", error_code=6):
+                while not deprio.redirected:
+                    deprio_database.things.insert_one({})
+
+        def test_leaves_a_fail_point(deprio_cluster, deprio_database):
+            for mongos in deprio_cluster.mongos:
+                mongos.fail_command(["insert", "dropDatabase"], error_code=6)
+
+        def test_leaves_a_delay(deprio_cluster, deprio_database):
+            deprio_cluster.mongos[1].delay_hello(1)
+
+        @pytest.mark.deprio(mongos=1)
+        def test_the_first_of_two(deprio_client, deprio_database):
+            deprio_database.things.insert_one({})
+            assert len(deprio_client.nodes) == 1
+
+        def test_pause(deprio_cluster):
+            with deprio_cluster.mongos[1].fail_command("find", error_code=6):
+                with pytest.raises(ClusterStateError):
+                    deprio_cluster.mongos[0].pause()
+        """,
+        f"--deprio-cluster={cluster.uri}",
+    )
+    result.assert_outcomes(passed=5)
+
+
+def test_external_cluster_with_too_few_mongoses(run: Run, cluster: LocalCluster) -> None:
+    """Tests that need more are skipped with one line, or fail with --deprio-require."""
+    module = """
+        import pytest
+
+        @pytest.mark.deprio(mongos=3)
+        def test_three(deprio_client): pass
+        def test_two(deprio_client): pass
+    """
+    option = f"--deprio-cluster={cluster.uri}"
+    result = run(module, option)
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*: 3 mongoses are needed, and *names 2"])
+    run(module, option, "--deprio-require").assert_outcomes(passed=1, errors=1)
+
+
+def test_external_cluster_that_is_not_there(run: Run) -> None:
+    """The tests fail, as it was named; nobody sees the password."""
+    uri = "mongodb://me:secret@127.0.0.1:1,127.0.0.1:2/"
+    result = run(ONE_TEST, f"--deprio-cluster={uri}", "--deprio", "--showlocals")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["127.0.0.1:1 does not answer*"])
+    assert "secret" not in f"{result.stdout}{result.stderr}"
+
+
+# -- Docker ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def docker() -> Iterator[DockerClient]:
+    """Give a Docker engine, or skip."""
+    try:
+        find_docker()
+    except DockerNotFoundError as error:
+        pytest.skip(str(error))
+    from docker import from_env  # noqa: PLC0415 - it is there
+
+    with closing(from_env()) as client:
+        yield client
+
+
+@pytest.fixture
+def no_mongod(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide every mongod from the project, but not Docker."""
+    commands = [shutil.which(command) for command in ("docker", "docker-compose")]
+    for command in filter(None, commands):
+        (tmp_path / Path(command).name).symlink_to(command)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PYMONGO_DEPRIO_MONGOD", raising=False)
+    pytester.makeconftest('import sys; sys.modules["fiftyone"] = None')
+
+
+@pytest.mark.usefixtures("no_mongod")
+def test_docker_comes_after_the_mongod(run: Run, docker: DockerClient) -> None:
+    """Without a mongod the cluster is a real one, which can be paused and killed; nothing stays."""
+    before = set(docker.containers.list(all=True))
+    result = run(SICK_TESTS + SICKER_TESTS + WELL_AGAIN)
+    result.assert_outcomes(passed=5, failed=1, errors=1)
+    assert set(docker.containers.list(all=True)) <= before
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_docker_that_is_not_there(run: Run) -> None:
+    """Tests that need it are skipped with one line that says what is missing, or fail."""
+    result = run(ONE_TEST, "--deprio-cluster=docker")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*docker compose*install Docker*"])
+    run(ONE_TEST, "--deprio-cluster=docker", "--deprio-require").assert_outcomes(errors=1)
+
+
+def test_docker_has_three_mongoses_at_most(run: Run, docker: DockerClient) -> None:
+    """Tests that need more are skipped with one line."""
+    result = run(ONE_TEST, "--deprio-cluster=docker", "--deprio-mongos=4")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*mongos must be at most 3, not 4"])
+
+
+def test_a_stack_that_never_gets_ready(
+    run: Run, docker: DockerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests fail, and it is not tried again for each of them."""
+    dockerfile = f'FROM {DEFAULT_IMAGE}\nENTRYPOINT ["sh", "-c", "echo no room left; exit 1"]\n'
+    image, _ = docker.images.build(fileobj=io.BytesIO(dockerfile.encode()), rm=True)
+    monkeypatch.setenv("MONGO_IMAGE", str(image.id))
+    try:
+        result = run(
+            """
+            def test_one(deprio_cluster): pass
+            def test_two(deprio_cluster): pass
+            """,
+            "--deprio-cluster=docker",
+        )
+    finally:
+        docker.images.remove(str(image.id))
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["the cluster of image*did not get ready*", "*no room left*"])
+
+
 # -- Options ---------------------------------------------------------------------------------------
 
 
@@ -393,7 +536,7 @@ def test_the_command_line_comes_before_the_ini_file(
         ("deprio_mongos", "many", "a whole number from 1 on, not 'many'"),
         ("deprio_cluster", "cloud", "local, docker or mongodb://host:port, not 'cloud'"),
         ("deprio_cluster", "mongodb://", "not 'mongodb…'"),
-        ("deprio_cluster", "mongodb+srv://me:secret@host", "not 'mongodb+srv…'"),
+        ("deprio_cluster", "mongo://me:secret@host", "not 'mongo…'"),
         ("deprio_cluster", "me:secret@host", "not 'me…'"),
     ],
 )
