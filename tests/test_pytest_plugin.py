@@ -243,6 +243,11 @@ SICK_TESTS = """
         names.append(database.name)
         for each in request.getfixturevalue("deprio_cluster").mongos:
             each.fail_command(["find", "dropDatabase"], error_code=6)
+
+    def test_gets_a_client_late(request):
+        request.getfixturevalue("deprio_client")
+        for each in request.getfixturevalue("deprio_cluster").mongos:
+            each.fail_command(["find", "endSessions"], error_code=6)
 """
 SICKER_TESTS = """
     def test_pauses(deprio_cluster, database):
@@ -280,7 +285,7 @@ def test_mongoses_are_well_after_each_test(run: Run) -> None:
     They are well before anything is cleaned up, so its database can be dropped.
     """
     result = run(SICK_TESTS + SICKER_TESTS + WELL_AGAIN)
-    result.assert_outcomes(passed=5, failed=1, errors=1)
+    result.assert_outcomes(passed=6, failed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
             "ERROR *::test_setup_fails*",
@@ -457,7 +462,7 @@ def test_docker_comes_after_the_mongod(run: Run, docker: DockerClient) -> None:
     """Without a mongod the cluster is a real one, which can be paused and killed; nothing stays."""
     before = set(docker.containers.list(all=True))
     result = run(SICK_TESTS + SICKER_TESTS + WELL_AGAIN)
-    result.assert_outcomes(passed=5, failed=1, errors=1)
+    result.assert_outcomes(passed=6, failed=1, errors=1)
     assert set(docker.containers.list(all=True)) <= before
 
 
@@ -625,10 +630,10 @@ def test_a_pymongo_that_cannot_be_patched(run: Run, pytester: pytest.Pytester) -
         del TopologyDescription.apply_selector
     """)
     module = "def test_one(deprio): pass"
-    result = run(module)
+    result = run(module, "-W", "ignore")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*UnsupportedPyMongoError*apply_selector*"])
-    result = run(module, "--deprio")
+    result = run(module, "--deprio", "-W", "ignore")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *apply_selector*"])
 
