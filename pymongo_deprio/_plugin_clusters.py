@@ -15,12 +15,13 @@ from pymongo_deprio.cluster import (
     ClusterError,
     ClusterStateError,
     CommandFailedError,
+    DockerCluster,
     DockerNotFoundError,
     ExternalCluster,
     LocalCluster,
     MongodNotFoundError,
 )
-from pymongo_deprio.cluster._docker import DockerCluster, find_docker
+from pymongo_deprio.cluster._docker import find_docker
 from pymongo_deprio.cluster._mongod import MONGOD_VARIABLE, find_mongod
 
 if TYPE_CHECKING:

@@ -458,12 +458,19 @@ def no_mongod(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.usefixtures("no_mongod")
-def test_docker_comes_after_the_mongod(run: Run, docker: DockerClient) -> None:
+def test_docker_comes_after_the_mongod(
+    run: Run, pytester: pytest.Pytester, docker: DockerClient
+) -> None:
     """Without a mongod the cluster is a real one, which can be paused and killed; nothing stays."""
-    before = set(docker.containers.list(all=True))
-    result = run(SICK_TESTS + SICKER_TESTS + WELL_AGAIN)
-    result.assert_outcomes(passed=6, failed=1, errors=1)
-    assert set(docker.containers.list(all=True)) <= before
+    project = """
+    def test_what_is_it(deprio_cluster):
+        from pathlib import Path
+        Path("project").write_text(deprio_cluster._stack.project)
+    """
+    result = run(SICK_TESTS + SICKER_TESTS + WELL_AGAIN + project)
+    result.assert_outcomes(passed=7, failed=1, errors=1)
+    label = f"com.docker.compose.project={(pytester.path / 'project').read_text()}"
+    assert not docker.containers.list(all=True, filters={"label": label})
 
 
 @pytest.mark.usefixtures("nothing_installed")
