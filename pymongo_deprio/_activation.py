@@ -10,16 +10,15 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable, ContextManager, Iterator
 
-from pymongo_deprio import _seams
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
 from pymongo_deprio._events import Stats
 from pymongo_deprio._options import Options
-from pymongo_deprio._patching import Patch
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pymongo_deprio._events import Event, Listener
+    from pymongo_deprio._patching import Patch
 
 _log = logging.getLogger("pymongo_deprio")
 
@@ -151,6 +150,10 @@ class _State:
             self._is_changing = False
 
     def _patch(self) -> None:
+        # Only for those who enable: the pytest plugin is imported by every run of pytest.
+        from pymongo_deprio import _seams  # noqa: PLC0415 - it needs asyncio
+        from pymongo_deprio._patching import Patch  # noqa: PLC0415 - it needs wrapt
+
         try:
             for seam in _seams.find(self.report):
                 self._patches.append(Patch(*seam))
