@@ -1,4 +1,4 @@
-"""What a type checker makes of the pytest plugin's fixtures; checked by mypy --strict, never run."""
+"""What a type checker makes of the fixtures of the plugin; checked by mypy --strict, never run."""
 
 from __future__ import annotations
 
