@@ -48,7 +48,13 @@ LINES = {
     "4.20.1": "3.11",
 }
 # The core and the prose tests: what is around the core does not differ with PyMongo.
-AROUND = ["tests/cluster", "tests/test_cli.py", "tests/test_pytest_plugin.py"]
+AROUND = [
+    "tests/cluster",
+    "tests/test_cli.py",
+    "tests/test_plugin_clusters.py",
+    "tests/test_plugin_options.py",
+    "tests/test_pytest_plugin.py",
+]
 MATRIX_TESTS = ["tests", "integration", *(f"--ignore={path}" for path in AROUND)]
 
 

@@ -11,3 +11,10 @@ from fixtures import (  # noqa: F401
     three,
     waits_of,
 )
+from projects import (  # noqa: F401
+    broken_mongod,
+    logging_mongod,
+    nothing_installed,
+    run,
+    run_here,
+)
