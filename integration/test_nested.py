@@ -12,7 +12,7 @@ from support import HOST_UNREACHABLE, Asked, knows_all, prefer, select_arguments
 import pymongo_deprio
 
 if TYPE_CHECKING:
-    from pymongo_deprio import Retry
+    from pymongo_deprio import Event, Retry
     from pymongo_deprio.cluster import LocalCluster
 
 REPEAT = 10
@@ -65,9 +65,9 @@ def test_a_command_in_a_listener_of_ours(
     sick, well = (mongos.address for mongos in cluster.mongos)
     client = connect(server_selector=prefer(sick))
     client.test.nested.insert_one({})
-    events: list[Retry] = []
+    events: list[Event] = []
 
-    def listener(event: Retry) -> None:
+    def listener(event: Event) -> None:
         events.append(event)
         client.admin.command("ping")
 

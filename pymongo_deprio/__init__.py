@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from pymongo_deprio._activation import Activation, disable, enable, is_enabled, stats
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
-from pymongo_deprio._events import Address, Event, Listener, Retry, Stats
+from pymongo_deprio._events import (
+    Address,
+    CooldownEnded,
+    CooldownStarted,
+    Event,
+    Listener,
+    Retry,
+    Stats,
+)
+from pymongo_deprio._options import Cooldown
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Activation",
     "Address",
+    "Cooldown",
+    "CooldownEnded",
+    "CooldownStarted",
     "Event",
     "Listener",
     "Retry",

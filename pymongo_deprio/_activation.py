@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Callable, ContextManager, Iterator
 
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
 from pymongo_deprio._events import Stats
-from pymongo_deprio._options import Options
+from pymongo_deprio._memory import Memory
+from pymongo_deprio._options import Cooldown, Options, cooldown_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,14 +49,16 @@ class Activation:
 
 class _State:
     def __init__(self) -> None:
-        self.forget_locks()
+        self.memory = Memory()
+        self.after_fork()
         self.stats = Stats()
         # What is in force stands last. A handle that nobody holds any more can't be closed.
         self._entries: list[tuple[weakref.ref[Activation], Options]] = []
         self._patches: list[Patch] = []
         self._is_changing = False
 
-    def forget_locks(self) -> None:
+    def after_fork(self) -> None:
+        self.memory.forget()
         # Reentrant: a signal handler or a finalizer may come here while its own thread holds them.
         self._lock = threading.RLock()
         # Apart, and never held while anything else is called: a retry takes it.
@@ -104,18 +107,14 @@ class _State:
         if was_enabled and not self.is_enabled():
             _log.info("Disabled")
 
+    def count(self, **more: int) -> None:
+        with self._counting:
+            self.stats = self.stats.plus(**more)
+
     def report(self, event: Event) -> None:
         with self._counting:
             self.stats = self.stats.counting(event)
-        _log.debug(
-            "Retry of %s, attempt %d: failed on %s, avoided %s, chose %s%s",
-            event.operation or "an operation",
-            event.attempt,
-            event.failed,
-            event.deprioritized,
-            event.chosen,
-            ", as no other is suitable" if event.fallback else "",
-        )
+        _log.log(event.level, "%s", event)
         entries = self._entries
         listener = entries[-1][1].on_event if entries else None
         if listener is not None:
@@ -146,6 +145,10 @@ class _State:
                     self._patch()
                 else:
                     self._unpatch()
+            if self._entries:
+                self.memory.begin(self._entries[-1][1].cooldown)
+            else:
+                self.memory.end()
         finally:
             self._is_changing = False
 
@@ -155,7 +158,7 @@ class _State:
         from pymongo_deprio._patching import Patch  # noqa: PLC0415 - it needs wrapt
 
         try:
-            for seam in _seams.find(self.report):
+            for seam in _seams.find(self):
                 self._patches.append(Patch(*seam))
                 self._patches[-1].apply()
         except BaseException:
@@ -177,26 +180,36 @@ class _State:
 _state = _State()
 if hasattr(os, "register_at_fork"):
     # Another thread of the parent may have held them.
-    os.register_at_fork(after_in_child=_state.forget_locks)
+    os.register_at_fork(after_in_child=_state.after_fork)
 
 
-def enable(*, on_event: Listener | None = None, strict: bool = False) -> Activation:
+def enable(
+    *,
+    on_event: Listener | None = None,
+    strict: bool = False,
+    cooldown: bool | Cooldown | None = None,
+) -> Activation:
     """Make every PyMongo client of this process retry on another mongos.
 
     Clients that were made before are covered as well as those made later, in every thread, sync and
     async. With the same options as before it changes nothing; with others, the latest call counts.
 
-    :param on_event: called with a :class:`Retry` for each retry, in the thread or task of the
-        operation. What it raises is logged and ignored.
+    :param on_event: called with a :class:`Retry` for each retry, and with a
+        :class:`CooldownStarted` or :class:`CooldownEnded`, in the thread or task of the operation.
+        What it raises is logged and ignored.
     :param strict: raise where this PyMongo cannot be patched, instead of warning.
+    :param cooldown: remember a mongos between operations, which the specification does not ask for:
+        one that failed an operation which then succeeded on another is left out for a while. True,
+        or a :class:`Cooldown` that says for how long.
     :return: a handle that takes this call back when it is closed; also a context manager. It need
         not be kept.
-    :raises TypeError: if an argument is of the wrong type.
+    :raises TypeError: if ``on_event`` or ``strict`` is of the wrong type.
+    :raises ValueError: if ``cooldown`` is something else.
     :raises UnsupportedPyMongoError: with ``strict``, if this PyMongo lacks what has to be patched.
         Without ``strict`` an :class:`UnsupportedPyMongoWarning` is issued, nothing is changed,
         :func:`is_enabled` stays False, and the handle does nothing.
     """
-    options = Options(on_event=on_event, strict=strict)
+    options = Options(on_event, strict, cooldown_of(cooldown))
     try:
         return _state.enter(options)
     except UnsupportedPyMongoError as error:
@@ -226,5 +239,5 @@ def is_enabled() -> bool:
 
 
 def stats() -> Stats:
-    """Return the counts of retries since the start of the process; disable() keeps them."""
+    """Return the counts since the start of the process; disable() keeps them."""
     return _state.stats

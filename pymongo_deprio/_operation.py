@@ -10,12 +10,32 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pymongo_deprio._cooldown import Suspicion
 
 if TYPE_CHECKING:
     from contextvars import Token
 
     from pymongo_deprio._events import Address
+
+
+class Lent(NamedTuple):
+    """What one selection should leave out, and where it should go."""
+
+    topology: Any
+    """The settings of the topology that it is lent to: its descriptions carry them."""
+    failed: tuple[Address, ...]
+    """Where the operation, or what it continues, failed; the latest failure stands last."""
+    cooling: frozenset[Address] = frozenset()
+    """The mongoses that cool down: the first to be taken back."""
+    probe: Address | None = None
+    """Where to go, if it is suitable, to see whether it is well again."""
+
+    @property
+    def all(self) -> tuple[Address, ...]:
+        """Everything to leave out; what is taken back first stands first."""
+        return (*sorted(self.cooling.difference(self.failed)), *self.failed)
 
 
 class Operation:
@@ -33,12 +53,22 @@ class Operation:
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""
-    deprioritized: tuple[Address, ...] = ()
+    error: BaseException | None = None
+    """What the latest of them failed with, where that can be learned."""
+    suspicions: tuple[Suspicion, ...] = ()
+    """Those of them that speak of the server."""
+    lent: Lent | None = None
     """What selection should leave out, lent for the length of one selection."""
     held: bool = False
     """Whether a retry was held on the mongos of its transaction."""
     topology: Any = None
-    """The settings of the topology that the list is lent to: its descriptions carry them."""
+    """The settings of its topology, once something was looked up or noted for it."""
+    since: float = 0.0
+    """When the latest attempt was planned; 0.0 as long as nothing was cooling."""
+    may_probe: bool = False
+    """Whether it may be sent to a mongos to see whether that is well again."""
+    is_probing: bool = False
+    """Whether it was."""
 
     def __init__(self, client: Any, owner: object) -> None:
         self.client = client
@@ -49,17 +79,24 @@ class Operation:
         """Return who would be the owner of an operation that is opened here."""
         return get_ident()
 
-    def fail(self) -> None:
-        """Note that the latest attempt failed."""
+    def fail(self, error: BaseException | None, *, suspicious: bool) -> None:
+        """Note that the latest attempt failed.
+
+        :param suspicious: whether the error speaks of the server.
+        """
         address = self.server.description.address
         self.failed = (*(other for other in self.failed if other != address), address)
+        self.error = error
+        if suspicious:
+            self.suspicions = (*self.suspicions, Suspicion(address, self.since))
         self.attempts += 1
 
-    def lent_to(self, topology: Any) -> tuple[Address, ...]:
+    def lent_to(self, topology: Any) -> Lent | None:
         """Return what a selection from the topology of these settings should leave out."""
-        if topology is self.topology and self.owner == self.here():
-            return self.deprioritized
-        return ()
+        lent = self.lent
+        if lent is not None and lent.topology is topology and self.owner == self.here():
+            return lent
+        return None
 
     def close(self, token: Token[Operation | None] | None) -> None:
         """End the operation, and forget everything: a copied context may keep this object."""

@@ -21,8 +21,8 @@ from pymongo_deprio._wrappers import Parameters
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pymongo_deprio._events import Retry
     from pymongo_deprio._patching import Wrapper
+    from pymongo_deprio._wrappers import Observer
 
 
 class Seam(NamedTuple):
@@ -34,10 +34,10 @@ class Seam(NamedTuple):
     asleep: Callable[[], bool] | None = None
 
 
-def find(report: Callable[[Retry], None]) -> list[Seam]:
+def find(observer: Observer) -> list[Seam]:
     """Return the seams of the installed PyMongo, in the order in which to wrap them.
 
-    :param report: is told of each retry.
+    :param observer: is told of each retry, and remembers.
     :raises UnsupportedPyMongoError: if one is missing.
     """
     descriptions = importlib.import_module("pymongo.topology_description")
@@ -46,10 +46,10 @@ def find(report: Callable[[Retry], None]) -> list[Seam]:
     seams = [apply_selector.seam(_wrappers.Selection(apply_selector.function))]
     # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
     client = importlib.import_module("pymongo.mongo_client").MongoClient
-    seams += _of_client(sys.modules[client.__module__], "MongoClient", report)
+    package = client.__module__.rpartition(".")[0]
+    seams += _of_client(package, "MongoClient", observer)
     if importlib.util.find_spec("pymongo.asynchronous") is not None:
-        asynchronous = importlib.import_module("pymongo.asynchronous.mongo_client")
-        seams += _of_client(asynchronous, "AsyncMongoClient", report)
+        seams += _of_client("pymongo.asynchronous", "AsyncMongoClient", observer)
     return seams
 
 
@@ -87,8 +87,9 @@ class _Place:
         return Seam(self._owner, self._name, wrapper, asleep)
 
 
-def _of_client(module: ModuleType, client: str, report: Callable[[Retry], None]) -> Iterator[Seam]:
+def _of_client(package: str, client: str, observer: Observer) -> Iterator[Seam]:
     asynchronous = client.startswith("Async")
+    module = importlib.import_module(f"{package}.mongo_client")
     for method in "select_server", "select_servers":
         place = _Place(module, "Topology", method)
         place.require()
@@ -99,13 +100,20 @@ def _of_client(module: ModuleType, client: str, report: Callable[[Retry], None])
     select_server = _Place(module, client, "_select_server")
     select_server.require("session", "address")
     attempt = _wrappers.Attempt(
-        select_server.function, report, retries_on_overload=_retries_on_overload()
+        select_server.function, observer, retries_on_overload=_retries_on_overload()
     )
     yield select_server.seam(attempt.asynchronous if asynchronous else attempt.sync)
 
-    operation: Any = _wrappers.async_operation if asynchronous else _wrappers.operation
-    for loop in _retry_loops(module, client):
-        yield loop.seam(operation)
+    for place in _retry_loops(module, client):
+        loop = _wrappers.Loop(place.function, observer)
+        yield place.seam(loop.asynchronous if asynchronous else loop.sync)
+
+    streams = importlib.import_module(f"{package}.change_stream")
+    stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
+    resume = _wrappers.Resume(observer.memory)
+    yield _Place(streams, stream, "_resume").seam(
+        resume.asynchronous if asynchronous else resume.sync
+    )
 
 
 def _retry_loops(module: ModuleType, client: str) -> list[_Place]:

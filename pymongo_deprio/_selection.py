@@ -8,6 +8,7 @@ that failed last is the last to be used again.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import AbstractSet, Callable, Hashable, Iterator, Sequence, TypeVar
 
 A = TypeVar("A", bound=Hashable)
@@ -18,6 +19,7 @@ def select(
     suitable: Callable[[frozenset[A]], list[S]],
     deprioritized: Sequence[A],
     known: AbstractSet[A],
+    cooling: AbstractSet[A] = frozenset(),
     *,
     sharded: bool,
 ) -> list[S]:
@@ -26,9 +28,13 @@ def select(
     :param suitable: selects from the topology without the given addresses, at once.
     :param deprioritized: addresses to leave out; those to take back first stand first.
     :param known: the addresses that could be selected at all.
+    :param cooling: addresses to leave out as well; all of them are taken back before the others.
     :param sharded: whether to take the addresses back one by one, or all at once.
     """
-    for left_out in _narrowing([a for a in deprioritized if a in known], one_by_one=sharded):
+    steps = _narrowing([a for a in deprioritized if a in known], one_by_one=sharded)
+    if cooling & known:
+        steps = chain([frozenset(cooling & known).union(deprioritized) & known], steps)
+    for left_out in steps:
         # With nobody left there is nothing to ask: an application's selector may expect somebody.
         servers = [] if left_out >= known else suitable(left_out)
         if servers:

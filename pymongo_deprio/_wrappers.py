@@ -13,15 +13,19 @@ import copy
 import functools
 import inspect
 import logging
+import sys
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Protocol, Tuple
 
 from pymongo_deprio._events import Retry
-from pymongo_deprio._operation import CURRENT, AsyncOperation, Operation
+from pymongo_deprio._operation import CURRENT, AsyncOperation, Lent, Operation
 from pymongo_deprio._selection import select
 
 if TYPE_CHECKING:
-    from pymongo_deprio._events import Address
+    from types import FrameType
+
+    from pymongo_deprio._events import Address, Event
+    from pymongo_deprio._memory import Memory
 
 _Args = Tuple[Any, ...]
 _Kwargs = Dict[str, Any]
@@ -32,6 +36,12 @@ _TOPOLOGIES_WITH_A_CHOICE = ("Sharded", "ReplicaSetWithPrimary", "ReplicaSetNoPr
 # Of the commands of a transaction only these may move to another mongos (transactions
 # specification, "Sharded Transactions").
 _ENDS_OF_TRANSACTION = ("commitTransaction", "abortTransaction")
+_STARTING = 2
+"""The state of a transaction that has sent nothing yet, the same on every version."""
+_TRANSIENT = "TransientTransactionError"
+_OVERLOADED = "SystemOverloadedError"
+# Source: the specification of retryable reads, "Retryable Error".
+_RETRYABLE_CODES = frozenset([6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436])
 
 _log = logging.getLogger("pymongo_deprio")
 
@@ -65,46 +75,122 @@ class Parameters:
 # -- Operation: around the retry loop --------------------------------------------------------------
 
 
-def operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
-    """Keep the memory of one operation while PyMongo's retry loop runs."""
-    memory = Operation(instance, get_ident())
-    token = None
-    try:
-        token = CURRENT.set(memory)
-        return wrapped(*args, **kwargs)
-    except Exception as error:
-        if memory.held:
-            _run_again(error)
-        raise
-    finally:
-        memory.close(token)
+class Observer(Protocol):
+    """Who is told of what happens, and keeps what is remembered."""
+
+    memory: Memory
+
+    def report(self, event: Event) -> None:
+        """Take notice of an event."""
+
+    def count(self, **more: int) -> None:
+        """Count what is no event."""
 
 
-async def async_operation(wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
-    """Do the same for AsyncMongoClient."""
-    memory = AsyncOperation(instance, asyncio.current_task())
-    token = None
-    try:
-        token = CURRENT.set(memory)
-        return await wrapped(*args, **kwargs)
-    except Exception as error:
-        if memory.held:
-            _run_again(error)
-        raise
-    finally:
-        memory.close(token)
+class Loop:
+    """Wraps the retry loop: keeps the memory of one operation while it runs."""
+
+    def __init__(self, loop: Callable[..., Any], observer: Observer) -> None:
+        """Wrap one of PyMongo's loops.
+
+        :param loop: the original, for the names of its parameters.
+        """
+        self._parameters = Parameters(loop)
+        self._observer = observer
+        self._memory = observer.memory
+
+    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Run one operation."""
+        operation = Operation(instance, get_ident())
+        token = None
+        try:
+            token = CURRENT.set(operation)
+            if not self._memory.is_empty:
+                self._prepare(operation, args, kwargs)
+            result = wrapped(*args, **kwargs)
+            if operation.topology is not None:
+                self._succeeded(operation)
+            return result  # noqa: TRY300 - what succeeded is looked at once
+        except Exception as error:
+            self._failed(operation, error, args, kwargs)
+            raise
+        finally:
+            if operation.is_probing:
+                self._memory.release(operation.topology, operation)
+            operation.close(token)
+
+    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Run one operation of an AsyncMongoClient."""
+        operation = AsyncOperation(instance, asyncio.current_task())
+        token = None
+        try:
+            token = CURRENT.set(operation)
+            if not self._memory.is_empty:
+                self._prepare(operation, args, kwargs)
+            result = await wrapped(*args, **kwargs)
+            if operation.topology is not None:
+                self._succeeded(operation)
+            return result  # noqa: TRY300 - what succeeded is looked at once
+        except Exception as error:
+            self._failed(operation, error, args, kwargs)
+            raise
+        finally:
+            if operation.is_probing:
+                self._memory.release(operation.topology, operation)
+            operation.close(token)
+
+    def _prepare(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> None:
+        # What is not retried must not fail for the sake of a probe.
+        operation.may_probe = bool(self._parameters.get("retryable", args, kwargs))
+
+    def _succeeded(self, operation: Operation) -> None:
+        try:
+            well = operation.server.description.address
+            for event in self._memory.judge(
+                operation.topology, well, operation.since, operation.suspicions
+            ):
+                self._observer.report(event)
+        except Exception:  # noqa: BLE001 - whatever it is, the operation succeeded
+            log_once("What an operation's success says could not be noted")
+
+    def _failed(self, operation: Operation, error: Any, args: _Args, kwargs: _Kwargs) -> None:
+        try:
+            if not isinstance(error, _errors().PyMongoError):
+                return
+            if operation.held and error.has_error_label(_OVERLOADED):
+                # PyMongo alone sends the last attempts to another mongos, whose answer tells the
+                # application to run the transaction again.
+                error._add_error_label(_TRANSIENT)
+            session = self._parameters.get("session", args, kwargs)
+            if session is not None and error.has_error_label(_TRANSIENT):
+                failed = _where_it_failed(operation, error)
+                if failed:
+                    self._memory.ended_transaction(session, failed)
+        except Exception:  # noqa: BLE001 - whatever it is, the caller gets PyMongo's error
+            log_once("What an operation's error says could not be noted")
 
 
-def _run_again(error: Any) -> None:
-    """Tell the application to run a transaction again whose mongos stayed overloaded.
+def _where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
+    """Return the mongoses that an operation's error speaks of."""
+    if operation.server is None or _type_of_topology(operation.client) != "Sharded":
+        return ()
+    of_the_last = (
+        isinstance(error, _errors().AutoReconnect)
+        or getattr(error, "code", None) in _RETRYABLE_CODES
+        or error.has_error_label(_OVERLOADED)
+    )
+    address = operation.server.description.address
+    return (*operation.failed, address) if of_the_last else operation.failed
 
-    PyMongo alone sends the last attempts to another mongos, whose answer tells it so.
-    """
-    try:
-        if error.has_error_label("SystemOverloadedError"):
-            error._add_error_label("TransientTransactionError")
-    except Exception:  # noqa: BLE001 - whatever it is, the caller gets PyMongo's error
-        log_once("An overload error could not be labelled")
+
+def _type_of_topology(client: Any) -> str | None:
+    topology = client._topology
+    return topology and topology._description.topology_type_name  # type: ignore[no-any-return]
+
+
+def _errors() -> Any:
+    # Where there are operations it is imported; this package must not import it by itself.
+    return sys.modules["pymongo.errors"]
 
 
 # -- Attempt: around the selection of each attempt's server ----------------------------------------
@@ -116,102 +202,152 @@ class Attempt:
     def __init__(
         self,
         select_server: Callable[..., Any],
-        report: Callable[[Retry], None],
+        observer: Observer,
         *,
         retries_on_overload: bool,
     ) -> None:
         """Wrap the attempts of one kind of client.
 
         :param select_server: the original, for the names of its parameters.
-        :param report: is told of each retry.
         :param retries_on_overload: whether this PyMongo retries overload errors. It does so in
             mid-transaction too, and outside sharded clusters it retargets if the client opted in.
         """
         self._parameters = Parameters(select_server)
-        self._report = report
+        self._observer = observer
+        self._memory = observer.memory
         self._retries_on_overload = retries_on_overload
 
     def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
         """Select the server of one attempt."""
-        memory = CURRENT.get()
-        if memory is None or memory.client is not instance or memory.owner != get_ident():
+        operation = CURRENT.get()
+        if operation is None or operation.client is not instance or operation.owner != get_ident():
             return wrapped(*args, **kwargs)
-        if memory.server is None:
-            memory.asked = args[:2]
-            memory.server = server = wrapped(*args, **kwargs)
-            return server
-        if not _is_retry(memory, args):
+        if operation.server is None:
+            operation.asked = args[:2]
+            if self._memory.is_empty:
+                operation.server = server = wrapped(*args, **kwargs)
+                return server
+        elif not _is_retry(operation, args):
             with _outside_operations():
                 return wrapped(*args, **kwargs)
-        args, kwargs = self._before_retry(memory, args, kwargs)
-        lent = memory.deprioritized
+        args, kwargs = self._before(operation, args, kwargs)
+        lent = operation.lent
         try:
-            memory.server = server = wrapped(*args, **kwargs)
+            operation.server = server = wrapped(*args, **kwargs)
         finally:
-            memory.deprioritized = ()
-        self._after_retry(memory, lent, args, kwargs)
+            operation.lent = None
+        self._after(operation, lent, args, kwargs)
         return server
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
         """Select the server of one attempt of an AsyncMongoClient."""
-        memory = CURRENT.get()
-        if memory is None or memory.client is not instance or memory.owner is not memory.here():
+        operation = CURRENT.get()
+        if (
+            operation is None
+            or operation.client is not instance
+            or operation.owner is not operation.here()
+        ):
             return await wrapped(*args, **kwargs)
-        if memory.server is None:
-            memory.asked = args[:2]
-            memory.server = server = await wrapped(*args, **kwargs)
-            return server
-        if not _is_retry(memory, args):
+        if operation.server is None:
+            operation.asked = args[:2]
+            if self._memory.is_empty:
+                operation.server = server = await wrapped(*args, **kwargs)
+                return server
+        elif not _is_retry(operation, args):
             with _outside_operations():
                 return await wrapped(*args, **kwargs)
-        args, kwargs = self._before_retry(memory, args, kwargs)
-        lent = memory.deprioritized
+        args, kwargs = self._before(operation, args, kwargs)
+        lent = operation.lent
         try:
-            memory.server = server = await wrapped(*args, **kwargs)
+            operation.server = server = await wrapped(*args, **kwargs)
         finally:
-            memory.deprioritized = ()
-        self._after_retry(memory, lent, args, kwargs)
+            operation.lent = None
+        self._after(operation, lent, args, kwargs)
         return server
 
-    def _before_retry(
-        self, memory: Operation, args: _Args, kwargs: _Kwargs
-    ) -> tuple[_Args, _Kwargs]:
-        """Note the failure, lend the list to selection, and put PyMongo's own list aside."""
+    def _before(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs]:
+        """Lend to selection what it should leave out."""
         try:
-            memory.fail()
-            topology = memory.client._topology
-            if topology._description.topology_type_name == "Sharded":
-                if self._lost_its_pin(memory, topology._description, args, kwargs):
-                    memory.held = True
-                    args, kwargs = self._parameters.put("address", memory.failed[-1], args, kwargs)
-                listed = () if self._is_bound(args, kwargs) else memory.failed
-            elif self._retries_on_overload:
-                listed = self._parameters.get("deprioritized_servers", args, kwargs) or ()
-            else:
-                listed = ()
-            memory.topology = topology._settings
-            memory.deprioritized = addresses(listed)
-            if "deprioritized_servers" in self._parameters:
-                args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
+            if operation.server is None:
+                self._before_first(operation, args, kwargs)
+                return args, kwargs
+            return self._before_retry(operation, args, kwargs)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
-            log_once("A retry is left to PyMongo, since its failure could not be noted")
+            log_once("A selection is left to PyMongo, since what it should leave out is not known")
+            return args, kwargs
+
+    def _before_first(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> None:
+        """Let the operation begin elsewhere than what is remembered to be sick."""
+        if _type_of_topology(operation.client) != "Sharded" or self._is_bound(args, kwargs):
+            return
+        failed = self._memory.resumes(operation.owner)
+        session = self._parameters.get("session", args, kwargs)
+        if session is not None and _is_starting_transaction(session):
+            failed += self._memory.begins_transaction(session)
+        self._lend(operation, failed, prober=operation if operation.may_probe else None)
+
+    def _before_retry(
+        self, operation: Operation, args: _Args, kwargs: _Kwargs
+    ) -> tuple[_Args, _Kwargs]:
+        """Note the failure, and put PyMongo's own list aside."""
+        error = _last_error()
+        operation.fail(error, suspicious=_speaks_of_the_server(error))
+        if _type_of_topology(operation.client) == "Sharded":
+            session = self._parameters.get("session", args, kwargs)
+            if self._retries_on_overload and session is not None and session.in_transaction:
+                args, kwargs = self._in_transaction(operation, session, args, kwargs)
+            if not self._is_bound(args, kwargs):
+                self._lend(operation, operation.failed)
+        elif self._retries_on_overload:
+            listed = self._parameters.get("deprioritized_servers", args, kwargs) or ()
+            settings = operation.client._topology._settings
+            operation.lent = Lent(settings, addresses(listed))
+        if "deprioritized_servers" in self._parameters:
+            args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
         return args, kwargs
 
-    def _lost_its_pin(
-        self, memory: Operation, description: Any, args: _Args, kwargs: _Kwargs
-    ) -> bool:
+    def _lend(
+        self, operation: Operation, failed: tuple[Address, ...], prober: object = None
+    ) -> None:
+        topology = operation.client._topology
+        operation.topology = topology._settings
+        cooling: frozenset[Address] = frozenset()
+        probe = None
+        if not self._memory.is_empty:
+            known = topology._description.server_descriptions()
+            plan, events = self._memory.plan(operation.topology, known, prober)
+            cooling, probe, operation.since = plan
+            operation.is_probing = probe is not None
+            for event in events:
+                self._observer.report(event)
+        if failed or cooling or probe:
+            operation.lent = Lent(operation.topology, failed, cooling, probe)
+
+    def _in_transaction(
+        self, operation: Operation, session: Any, args: _Args, kwargs: _Kwargs
+    ) -> tuple[_Args, _Kwargs]:
+        """Mend what PyMongo does to the pin of a transaction that is refused for overload.
+
+        It keeps the pin of a transaction whose first statement is a read, though nothing has begun
+        there, and lets go of it for a write in the middle.
+        """
+        if _is_starting_transaction(session):
+            if operation.client.options.enable_overload_retargeting:
+                session._unpin()
+        elif self._lost_its_pin(operation, args, kwargs):
+            operation.held = True
+            args, kwargs = self._parameters.put("address", operation.failed[-1], args, kwargs)
+        return args, kwargs
+
+    def _lost_its_pin(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> bool:
         """Tell whether PyMongo let go of the mongos of a transaction in its middle.
 
         If that mongos is gone, it rightly did: it would be waited for in vain.
         """
-        session = self._parameters.get("session", args, kwargs)
-        home = description.server_descriptions().get(memory.failed[-1])
+        description = operation.client._topology._description
+        home = description.server_descriptions().get(operation.failed[-1])
         return (
-            self._retries_on_overload
-            and session is not None
-            and session.in_transaction
-            and not session._starting_transaction
-            and not self._is_bound(args, kwargs)
+            not self._is_bound(args, kwargs)
             and self._parameters.get("operation", args, kwargs) not in _ENDS_OF_TRANSACTION
             and home is not None
             and home.is_server_type_known
@@ -223,27 +359,70 @@ class Attempt:
         address = self._parameters.get("address", args, kwargs)
         return bool(address or (session and session._pinned_address))
 
-    def _after_retry(
-        self, memory: Operation, lent: tuple[Address, ...], args: _Args, kwargs: _Kwargs
-    ) -> None:
+    def _after(self, operation: Operation, lent: Lent | None, args: _Args, kwargs: _Kwargs) -> None:
+        """Report what was chosen."""
         try:
-            name = self._parameters.get("operation", args, kwargs)
-            self._report(
-                Retry(
-                    operation=getattr(name, "value", name),
-                    attempt=memory.attempts,
-                    failed=memory.failed,
-                    deprioritized=lent,
-                    chosen=memory.server.description.address,
+            chosen = operation.server.description.address
+            if lent is not None:
+                self._count(operation, lent, chosen)
+            if operation.attempts > 1:
+                name = self._parameters.get("operation", args, kwargs)
+                self._observer.report(
+                    Retry(
+                        operation=getattr(name, "value", name),
+                        attempt=operation.attempts,
+                        failed=operation.failed,
+                        deprioritized=lent.all if lent is not None else (),
+                        chosen=chosen,
+                        error=operation.error,
+                    )
                 )
-            )
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
-            log_once("A retry could not be reported")
+            log_once("A selection could not be reported")
+
+    def _count(self, operation: Operation, lent: Lent, chosen: Address) -> None:
+        if lent.probe is not None and chosen != lent.probe:
+            operation.is_probing = False
+            self._memory.release(operation.topology, operation)
+        probes = int(lent.probe == chosen)
+        avoided = int(bool(lent.cooling) and chosen not in lent.cooling)
+        if probes or avoided:
+            self._observer.count(probes=probes, avoided=avoided)
 
 
-def _is_retry(memory: Operation, args: _Args) -> bool:
+def _is_retry(operation: Operation, args: _Args) -> bool:
     """Tell a retry, for the same selector and session, from a command that a listener runs."""
-    return all(one is other for one, other in zip(memory.asked, args))
+    return all(one is other for one, other in zip(operation.asked, args))
+
+
+def _is_starting_transaction(session: Any) -> bool:
+    return session._transaction.state == _STARTING  # type: ignore[no-any-return]
+
+
+def _last_error() -> BaseException | None:
+    """Return what the attempt before failed with, which PyMongo's retry loop keeps to itself.
+
+    Up to 4.5 it is a variable of the loop, from 4.6 on an attribute of what runs the loop.
+    """
+    here = _last_error.__code__.co_filename
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename == here:
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_filename != here:
+        variables = (*frame.f_code.co_varnames, *frame.f_code.co_cellvars)
+        if "last_error" in variables:
+            return frame.f_locals.get("last_error")
+        if variables[:1] == ("self",):
+            error = getattr(frame.f_locals["self"], "_last_error", None)
+            if isinstance(error, BaseException):
+                return error
+        frame = frame.f_back
+    return None
+
+
+def _speaks_of_the_server(error: BaseException | None) -> bool:
+    """Tell what a server or its connection did from a pool of the client's that is exhausted."""
+    return isinstance(error, (_errors().AutoReconnect, _errors().OperationFailure))
 
 
 @contextlib.contextmanager
@@ -254,6 +433,31 @@ def _outside_operations() -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):  # as in Operation.close
             CURRENT.reset(token)
+
+
+# -- Resume: around the resumption of a change stream ----------------------------------------------
+
+
+class Resume:
+    """Wraps ``ChangeStream._resume``: its operation begins on another mongos."""
+
+    def __init__(self, memory: Memory) -> None:
+        """Remember where the stream failed, for that long."""
+        self._memory = memory
+
+    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Resume a change stream."""
+        with self._memory.resuming(Operation.here(), _address_of_cursor(instance)):
+            return wrapped(*args, **kwargs)
+
+    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+        """Resume a change stream of an AsyncMongoClient."""
+        with self._memory.resuming(AsyncOperation.here(), _address_of_cursor(instance)):
+            return await wrapped(*args, **kwargs)
+
+
+def _address_of_cursor(stream: Any) -> Any:
+    return getattr(getattr(stream, "_cursor", None), "address", None)
 
 
 # -- Selection -------------------------------------------------------------------------------------
@@ -276,14 +480,14 @@ class Selection:
         if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
             args, given = args[:3] + args[4:], args[3]
         if given:
-            deprioritized = addresses(given)
+            lent: Lent | None = Lent(None, addresses(given))
         else:
-            memory = CURRENT.get()
-            if memory is None or not memory.deprioritized:
+            operation = CURRENT.get()
+            if operation is None or operation.lent is None:
                 return wrapped(*args, **kwargs)
-            deprioritized = memory.lent_to(getattr(instance, "_topology_settings", None))
+            lent = operation.lent_to(getattr(instance, "_topology_settings", None))
         address = args[1] if len(args) > 1 else kwargs.get("address")
-        if address or instance.topology_type_name not in _TOPOLOGIES_WITH_A_CHOICE:
+        if lent is None or address or instance.topology_type_name not in _TOPOLOGIES_WITH_A_CHOICE:
             return wrapped(*args, **kwargs)
 
         def suitable(left_out: frozenset[Address]) -> list[Any]:
@@ -293,7 +497,8 @@ class Selection:
 
         known = {server.address for server in instance.known_servers}
         sharded = instance.topology_type_name == "Sharded"
-        return select(suitable, deprioritized, known, sharded=sharded)
+        servers = select(suitable, lent.failed, known, lent.cooling, sharded=sharded)
+        return [server for server in servers if server.address == lent.probe] or servers
 
     def _without(
         self, left_out: frozenset[Address], description: Any, args: _Args, kwargs: _Kwargs
@@ -352,14 +557,13 @@ class Lending:
 def _lent(
     kind: type[Operation], topology: Any, deprioritized: tuple[Address, ...]
 ) -> Iterator[None]:
-    memory = kind(topology, kind.here())
-    memory.topology = topology._settings
-    memory.deprioritized = deprioritized
-    token = CURRENT.set(memory)
+    operation = kind(topology, kind.here())
+    operation.lent = Lent(topology._settings, deprioritized)
+    token = CURRENT.set(operation)
     try:
         yield
     finally:
-        memory.close(token)
+        operation.close(token)
 
 
 def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:

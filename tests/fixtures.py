@@ -10,18 +10,19 @@ from pymongo import common
 from support import Asked
 
 import pymongo_deprio
-from pymongo_deprio import _seams
+from pymongo_deprio import Retry, _activation, _seams
 from pymongo_deprio.cluster import LocalCluster
 
 if TYPE_CHECKING:
-    from pymongo_deprio import Address, Retry
+    from pymongo_deprio import Address, Event
     from pymongo_deprio.cluster import Mongos
 
 
 def attributes() -> dict[tuple[type, str], Any]:
     """Return what stands on PyMongo's seams."""
     return {
-        (seam.owner, seam.name): vars(seam.owner)[seam.name] for seam in _seams.find(lambda _: None)
+        (seam.owner, seam.name): vars(seam.owner)[seam.name]
+        for seam in _seams.find(_activation._state)
     }
 
 
@@ -44,7 +45,12 @@ def pymongo_is_as_before() -> Iterator[None]:
 def retries() -> Iterator[list[Retry]]:
     """Enable the patch for one test, and collect what it reports."""
     events: list[Retry] = []
-    with pymongo_deprio.enable(on_event=events.append, strict=True):
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Retry):
+            events.append(event)
+
+    with pymongo_deprio.enable(on_event=listener, strict=True):
         yield events
 
 

@@ -352,7 +352,7 @@ def test_log(
     assert [record.levelname for record in ours] == ["INFO", "DEBUG", "INFO"]
     message = ours[1].getMessage()
     for mongos in cluster.mongos:
-        assert str(mongos.address) in message
+        assert "{}:{}".format(*mongos.address) in message
 
 
 def test_a_fault_of_ours_is_logged_and_breaks_nothing(
@@ -362,7 +362,7 @@ def test_a_fault_of_ours_is_logged_and_breaks_nothing(
 ) -> None:
     """If noting a failure goes wrong, the operation goes on; the log tells of it once."""
 
-    def broken(self: Any) -> None:
+    def broken(self: Any, error: Any, *, suspicious: bool) -> None:
         raise LookupError("our own fault")
 
     monkeypatch.setattr(_operation.Operation, "fail", broken)

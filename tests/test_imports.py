@@ -15,7 +15,9 @@ PACKAGE = Path(pymongo_deprio.__file__).parent
 # Each line may import from the lines above it.
 LAYERS = [
     {"_errors", "_events"},
-    {"_options", "_selection", "_operation"},
+    {"_options", "_selection"},
+    {"_cooldown"},
+    {"_memory", "_operation"},
     {"_patching"},
     {"_wrappers"},
     {"_seams"},

@@ -34,7 +34,7 @@ def test_examples() -> None:
     enabled, stats, *events = done.stdout.splitlines()
     assert enabled == "True"
     assert stats.startswith("Stats(retries=")
-    assert all(event.startswith("Retry(") for event in events)
+    assert all(event.startswith("Retry of ") for event in events)
 
 
 @pytest.mark.skipif(MARKS_UNKNOWN, reason="here it is a matter of chance, as the README says")

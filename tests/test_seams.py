@@ -9,17 +9,18 @@ import pytest
 from support import HAS_ASYNC, VERSION
 
 import pymongo_deprio
-from pymongo_deprio import UnsupportedPyMongoError, UnsupportedPyMongoWarning, _seams
+from pymongo_deprio import UnsupportedPyMongoError, UnsupportedPyMongoWarning, _activation, _seams
 
 if TYPE_CHECKING:
     from pymongo_deprio.cluster import LocalCluster
 
 
-def nobody(event: Any) -> None:
-    """Be told of nothing."""
+def seams() -> set[tuple[type, str]]:
+    """Return the places of PyMongo that would be patched."""
+    return {(seam.owner, seam.name) for seam in _seams.find(_activation._state)}
 
 
-SEAMS = {(seam.owner, seam.name) for seam in _seams.find(nobody)}
+SEAMS = seams()
 
 
 def test_the_seams_of_this_pymongo() -> None:
@@ -30,8 +31,8 @@ def test_the_seams_of_this_pymongo() -> None:
         loops = {"_retry_internal", "_retryable_read"}
     else:
         loops = {"_retry_internal"}
-    names = {"apply_selector", "select_server", "select_servers", "_select_server"} | loops
-    assert {name for _, name in SEAMS} == names
+    names = {"apply_selector", "select_server", "select_servers", "_select_server", "_resume"}
+    assert {name for _, name in SEAMS} == names | loops
     clients = {owner.__name__ for owner, name in SEAMS if name == "_select_server"}
     assert clients == ({"MongoClient", "AsyncMongoClient"} if HAS_ASYNC else {"MongoClient"})
 
@@ -92,8 +93,7 @@ def test_loops_below_a_closure(monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name in {(seam[0], name) for seam in SEAMS for name in CALLERS}:
         if name in vars(owner):
             monkeypatch.setattr(owner, name, closure(vars(owner)[name]))
-    found = {(seam.owner, seam.name) for seam in _seams.find(nobody)}
-    assert found >= SEAMS
+    assert seams() >= SEAMS
 
 
 CALLERS = ("_retry_with_session", "_retryable_read")
