@@ -113,14 +113,16 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 10) -> No
 
 def knows_all(client: Any, count: int = 2) -> None:
     """Wait until the client knows all servers."""
-    if MARKS_UNKNOWN and len(client.nodes) < count:
-        # After a network error these do not look again before the next heartbeat.
+    if len(client.nodes) < count:
+        # After a network error clients do not look again before the next heartbeat.
         client._topology.request_check_all(0)
     wait_until(lambda: len(client.nodes) >= count, f"{count} known servers")
 
 
 async def knows_all_async(client: Any, count: int = 2) -> None:
     """Wait until the AsyncMongoClient knows all servers."""
+    if len(client.nodes) < count:
+        await client._topology.request_check_all(0)
     for _ in range(5000):
         if len(client.nodes) >= count:
             return
