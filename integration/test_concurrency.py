@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
-from support import HAS_ASYNC, HOST_UNREACHABLE, MARKS_UNKNOWN, connect_async, run, wait_until
+from support import HAS_ASYNC, HOST_UNREACHABLE, MARKS_UNKNOWN, connect_async, exit_status, run
 
 import pymongo_deprio
 from pymongo_deprio import _activation
@@ -153,17 +152,6 @@ def test_fork(cluster: LocalCluster, connect: Callable[..., Any], retries: list[
         holder.join()
         assert exit_status(child) == 0
         retry_once(cluster, retries)
-
-
-def exit_status(child: int, seconds: float = 30) -> int:
-    """Wait for a forked child, and end it if it hangs."""
-    try:
-        wait_until(
-            lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), "it", seconds
-        )
-    except AssertionError:
-        os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
 
 
 def retries_in_a_child(cluster: LocalCluster, retries: list[Retry]) -> int:

@@ -11,6 +11,7 @@ from pymongo.errors import PyMongoError
 from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
+    MARKS_UNKNOWN,
     RETRIES_ON_OVERLOAD,
     Asked,
     connect_async,
@@ -72,6 +73,14 @@ def failing(cluster: LocalCluster, home: Address, *commands: str, **failure: Any
 # -- Change streams --------------------------------------------------------------------------------
 
 
+def next_document(stream: Any, method: str) -> Any:
+    """Wait for a change, and return the new document."""
+    change = None
+    while change is None:
+        change = getattr(stream, method)()
+    return change["fullDocument"]
+
+
 @pytest.mark.parametrize("failure", RESUMABLE.values(), ids=list(RESUMABLE))
 @pytest.mark.parametrize("method", ["next", "try_next"])
 def test_resume(
@@ -89,12 +98,12 @@ def test_resume(
         knows_all(client)
         with client.test[collection].watch(max_await_time_ms=50) as stream:
             asked.reset()
+            document = {"_id": f"{method} {number} {failure}"}
             with failing(cluster, first, "getMore", times=1, **failure):
-                client.test[collection].insert_one({"_id": f"{method} {number} {failure}"})
-                change = stream.next() if method == "next" else None
-                while change is None:
-                    change = stream.try_next()
-            assert change["fullDocument"]["_id"] == f"{method} {number} {failure}"
+                client.test[collection].insert_one(document)
+                # Old ones resume at a moment, and may see what just came before.
+                while next_document(stream, method) != document:
+                    pass
             assert asked.where("failed", "getMore") == [first]
             assert asked.where("started", "aggregate") == [second]
 
@@ -113,6 +122,7 @@ def test_resume_takes_who_is_there(
         assert asked.where("started", "aggregate") == [mongos.address]
 
 
+@pytest.mark.skipif(MARKS_UNKNOWN, reason="PyMongo 3.9 and 3.10 mark both mongoses Unknown")
 def test_resume_that_fails_too(
     cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:

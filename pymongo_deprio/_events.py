@@ -29,7 +29,8 @@ class Retry:
     chosen: Address
     """The server that this attempt goes to."""
     error: BaseException | None = None
-    """What the application would get if there were no retry; None where that cannot be learned."""
+    """What the application would get if there were no retry; None where that cannot be learned. Who
+    keeps it keeps the client as well, by its traceback."""
 
     @property
     def fallback(self) -> bool:

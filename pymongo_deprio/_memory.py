@@ -38,7 +38,7 @@ class Memory:
         # Clients are equal when they have the same seeds; the settings of each are its own.
         self._cooldowns: WeakKeyDictionary[Any, Cooldowns] = WeakKeyDictionary()
         self._sessions: WeakKeyDictionary[Any, tuple[Address, ...]] = WeakKeyDictionary()
-        self._resuming: dict[object, Address] = {}
+        self._resuming: dict[object, Address | None] = {}
         self.is_empty = True
 
     def begin(self, cooldown: Cooldown | None) -> None:
@@ -77,6 +77,8 @@ class Memory:
             if cooldowns is None:
                 return Plan(frozenset(), None, 0.0), []
             events = cooldowns.forget_all_but(known)
+            if not cooldowns:
+                del self._cooldowns[client]
             return cooldowns.plan(prober), events
 
     def release(self, client: Any, prober: object) -> None:
@@ -117,7 +119,7 @@ class Memory:
             return self._sessions.pop(session, ())
 
     @contextlib.contextmanager
-    def resuming(self, owner: object, failed: Address) -> Iterator[None]:
+    def resuming(self, owner: object, failed: Address | None) -> Iterator[None]:
         """Let the next operation of a thread or task, in this block, go elsewhere."""
         with self._changing():
             self._resuming[owner] = failed

@@ -317,7 +317,7 @@ class Attempt:
             known = topology._description.server_descriptions()
             plan, events = self._memory.plan(operation.topology, known, prober)
             cooling, probe, operation.since = plan
-            operation.is_probing = probe is not None
+            operation.is_probing |= probe is not None
             for event in events:
                 self._observer.report(event)
         if failed or cooling or probe:

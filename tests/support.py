@@ -7,6 +7,8 @@ import contextlib
 import datetime as dt
 import importlib
 import inspect
+import os
+import signal
 import time
 from typing import (
     TYPE_CHECKING,
@@ -109,6 +111,17 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 10) -> No
     while not true():
         assert time.monotonic() < deadline, f"waited {seconds} seconds for {what}"
         time.sleep(0.002)
+
+
+def exit_status(child: int, seconds: float = 30) -> int:
+    """Wait for a forked child, and end it if it hangs."""
+    try:
+        wait_until(
+            lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), "it", seconds
+        )
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
 
 
 def knows_all(client: Any, count: int = 2) -> None:

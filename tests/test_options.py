@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pymongo_deprio
-from pymongo_deprio._options import Options
+from pymongo_deprio._options import Cooldown, Options, cooldown_of
 
 
 @pytest.mark.parametrize("value", [1, "print", object(), []])
@@ -32,3 +32,45 @@ def test_options_are_frozen() -> None:
     """Options do not change once they are made."""
     with pytest.raises(AttributeError):
         Options().strict = True  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [5, "yes", 0, object(), {"base": 1}])
+def test_cooldown_must_be_one(value: Any) -> None:
+    """The error says which argument, its value and what would be right; nothing is enabled."""
+    with pytest.raises(ValueError, match="cooldown must be True, False or a Cooldown") as caught:
+        pymongo_deprio.enable(cooldown=value)
+    assert repr(value) in str(caught.value)
+    assert not pymongo_deprio.is_enabled()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base", 0),
+        ("base", -1.5),
+        ("base", float("nan")),
+        ("base", float("inf")),
+        ("base", "1"),
+        ("base", True),
+        ("base", None),
+        ("maximum", 0.5),
+        ("maximum", float("inf")),
+        ("maximum", float("nan")),
+        ("jitter", -0.1),
+        ("jitter", 1),
+        ("jitter", float("nan")),
+    ],
+)
+def test_values_of_a_cooldown(name: str, value: Any) -> None:
+    """The error says which value is wrong, and what would be right."""
+    with pytest.raises(ValueError, match=f"{name} must be a ") as caught:
+        pymongo_deprio.Cooldown(**{name: value})
+    assert repr(value) in str(caught.value)
+
+
+def test_what_cooldown_means() -> None:
+    """True is the default cooldown; False and None are none."""
+    assert cooldown_of(True) == Cooldown(base=1.0, maximum=30.0, jitter=0.15)
+    assert cooldown_of(False) is None
+    assert cooldown_of(None) is None
+    assert cooldown_of(Cooldown(base=2)) == Cooldown(base=2)
