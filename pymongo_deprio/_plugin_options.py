@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-MARKER = "deprio(mongos=N): ask the deprio fixtures for a cluster of N mongoses"
+from pymongo_deprio import Cooldown
+
+MARKER = (
+    "deprio(mongos=N, cooldown=True): ask the deprio fixtures for a cluster of N mongoses, and for"
+    " this cooldown"
+)
 
 _FLAGS = {
     "deprio": "enable pymongo_deprio for the whole run",
@@ -22,6 +27,10 @@ _VALUES = {
     ),
     "deprio_mongos": ("N", "how many mongoses the cluster has (default: 2)"),
     "deprio_mongod": ("PATH", "the mongod of the local cluster"),
+    "deprio_cooldown": (
+        "true|false|base=1,maximum=30",
+        "the cooldown wherever pymongo_deprio is enabled for a test (default: false)",
+    ),
 }
 
 
@@ -36,6 +45,7 @@ class Settings:
     """``local``, ``docker``, a URI, or empty: what there is."""
     mongos: int
     mongod: str
+    cooldown: bool | Cooldown
 
 
 def add_to(parser: pytest.Parser) -> None:
@@ -68,6 +78,7 @@ def read(config: pytest.Config) -> Settings:
         cluster=_cluster(_value(config, "deprio_cluster")),
         mongos=_mongos(_value(config, "deprio_mongos") or "2"),
         mongod=_value(config, "deprio_mongod"),
+        cooldown=_cooldown(_value(config, "deprio_cooldown") or "false"),
     )
 
 
@@ -94,6 +105,19 @@ def _mongos(given: str) -> int:
     return int(given)
 
 
+def _cooldown(given: str) -> bool | Cooldown:
+    if given in {"true", "false"}:
+        return given == "true"
+    try:
+        pairs = (setting.split("=") for setting in given.split(","))
+        return Cooldown(**{name.strip(): float(value) for name, value in pairs})
+    except (TypeError, ValueError) as error:
+        raise _wrong(
+            "deprio_cooldown",
+            f"must be true, false or such as base=1,maximum=30,jitter=0.15, not {given!r}: {error}",
+        ) from None
+
+
 def _wrong(name: str, what: str) -> pytest.UsageError:
     return pytest.UsageError(f"{_option(name)} (in the ini file: {name}) {what}")
 
@@ -115,15 +139,20 @@ def marked(node: Any) -> dict[str, Any]:
 
 
 def _check(mark: pytest.Mark) -> None:
-    mongos = mark.kwargs.get("mongos")
-    if mark.args or set(mark.kwargs) != {"mongos"}:
+    if mark.args or not mark.kwargs or not {"mongos", "cooldown"}.issuperset(mark.kwargs):
         arguments = [repr(value) for value in mark.args]
         arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
         raise ValueError(
-            f"@pytest.mark.deprio takes mongos=N, not ({', '.join(arguments)}). To enable"
-            " pymongo_deprio for a test, use the fixture deprio"
+            f"@pytest.mark.deprio takes mongos=N and cooldown=…, not ({', '.join(arguments)}). To"
+            " enable pymongo_deprio for a test, use the fixture deprio"
         )
+    mongos = mark.kwargs.get("mongos", 1)
     if isinstance(mongos, bool) or not isinstance(mongos, int) or mongos < 1:
         raise ValueError(
             f"@pytest.mark.deprio(mongos=…) must be a whole number from 1 on, not {mongos!r}"
+        )
+    cooldown = mark.kwargs.get("cooldown", False)
+    if not isinstance(cooldown, (bool, Cooldown)):
+        raise ValueError(  # noqa: TRY004 - as for mongos
+            f"@pytest.mark.deprio(cooldown=…) must be True, False or a Cooldown, not {cooldown!r}"
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pymongo import MongoClient
     from pymongo.database import Database
 
-    from pymongo_deprio import Activation, Event, Retry
+    from pymongo_deprio import Activation, Cooldown, Event, Retry
     from pymongo_deprio._plugin_clusters import Clusters
     from pymongo_deprio.cluster import Cluster
 
@@ -55,7 +55,8 @@ class Deprio:
 class WholeRun:
     """Has the patch on in every test, also after one that called ``disable()``."""
 
-    def __init__(self) -> None:
+    def __init__(self, cooldown: bool | Cooldown) -> None:
+        self._cooldown = cooldown
         self._activation: Activation | None = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -78,7 +79,7 @@ class WholeRun:
             self._activation.close()
 
     def _enable(self) -> None:
-        self._activation = pymongo_deprio.enable(strict=True)
+        self._activation = pymongo_deprio.enable(strict=True, cooldown=self._cooldown)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", options.MARKER)
     settings = config.stash[_SETTINGS] = options.read(config)
     if settings.whole_run:
-        config.pluginmanager.register(WholeRun(), "pymongo_deprio whole run")
+        config.pluginmanager.register(WholeRun(settings.cooldown), "pymongo_deprio whole run")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -165,10 +166,14 @@ def deprio_database(
 
 
 @pytest.fixture
-def deprio() -> Iterator[Deprio]:
+def deprio(request: pytest.FixtureRequest) -> Iterator[Deprio]:
     """Enable pymongo_deprio for one test, and record what happens."""
+    settings = request.config.stash[_SETTINGS]
+    cooldown = options.marked(request.node).get("cooldown", settings.cooldown)
     events: list[Event] = []
-    with _activation.preserved(), pymongo_deprio.enable(on_event=events.append, strict=True):
+    with _activation.preserved(), pymongo_deprio.enable(
+        on_event=events.append, strict=True, cooldown=cooldown
+    ):
         yield Deprio(events)
 
 
