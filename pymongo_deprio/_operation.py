@@ -35,7 +35,7 @@ class Lent(NamedTuple):
     @property
     def all(self) -> tuple[Address, ...]:
         """Everything to leave out; what is taken back first stands first."""
-        return (*sorted(self.cooling.difference(self.failed)), *self.failed)
+        return (*sorted(self.cooling.difference(self.failed), key=str), *self.failed)
 
 
 class Operation:

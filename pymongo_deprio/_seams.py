@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
 from pymongo_deprio import _wrappers
 from pymongo_deprio._errors import UnsupportedPyMongoError
+from pymongo_deprio._inside import Parameters
 from pymongo_deprio._operation import is_selecting
-from pymongo_deprio._wrappers import Parameters
 
 if TYPE_CHECKING:
     from types import ModuleType

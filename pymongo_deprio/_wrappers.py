@@ -1,6 +1,6 @@
 """What is put on the seams of PyMongo, sync and async.
 
-With ``_seams`` the only place that knows PyMongo's private names. One mechanism serves every
+One mechanism serves every
 version: an operation remembers where its attempts failed, and lends that list to each selection.
 What newer versions do by themselves is put aside.
 """
@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
-import functools
-import inspect
 import logging
-import sys
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Protocol
 
 from pymongo_deprio._events import Retry
+from pymongo_deprio._inside import (
+    OVERLOADED,
+    TRANSIENT,
+    Args,
+    Kwargs,
+    Parameters,
+    address_of_cursor,
+    addresses,
+    errors,
+    is_starting_transaction,
+    last_error,
+    log_once,
+    speaks_of_the_server,
+    type_of_topology,
+    where_it_failed,
+    without,
+)
 from pymongo_deprio._operation import CURRENT, AsyncOperation, Lent, Operation
 from pymongo_deprio._selection import select
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pymongo_deprio._events import Address, Event
     from pymongo_deprio._memory import Memory
-
-_Args = Tuple[Any, ...]
-_Kwargs = Dict[str, Any]
 
 # Deprioritization has a meaning where there is a choice: a single server and a load balancer ignore
 # it, and in an unknown topology nothing is suitable.
@@ -36,40 +44,8 @@ _TOPOLOGIES_WITH_A_CHOICE = ("Sharded", "ReplicaSetWithPrimary", "ReplicaSetNoPr
 # Of the commands of a transaction only these may move to another mongos (transactions
 # specification, "Sharded Transactions").
 _ENDS_OF_TRANSACTION = ("commitTransaction", "abortTransaction")
-_STARTING = 2
-"""The state of a transaction that has sent nothing yet, the same on every version."""
-_TRANSIENT = "TransientTransactionError"
-_OVERLOADED = "SystemOverloadedError"
-# Source: the specification of retryable reads, "Retryable Error".
-_RETRYABLE_CODES = frozenset([6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436])
 
 _log = logging.getLogger("pymongo_deprio")
-
-
-class Parameters:
-    """The parameters of a method of PyMongo, read once: they moved between versions."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        try:
-            names = list(inspect.signature(function).parameters)[1:]
-        except (TypeError, ValueError):  # nothing that tells its parameters
-            names = []
-        self._index = {name: index for index, name in enumerate(names)}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._index
-
-    def get(self, name: str, args: _Args, kwargs: _Kwargs) -> Any:
-        """Return the argument of a call, or None where it was not given."""
-        index = self._index.get(name, len(args))
-        return args[index] if index < len(args) else kwargs.get(name)
-
-    def put(self, name: str, value: object, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs]:
-        """Return the arguments of a call with one of them changed."""
-        index = self._index[name]
-        if index < len(args):
-            return (*args[:index], value, *args[index + 1 :]), kwargs
-        return args, {**kwargs, name: value}
 
 
 # -- Operation: around the retry loop --------------------------------------------------------------
@@ -99,7 +75,7 @@ class Loop:
         self._observer = observer
         self._memory = observer.memory
 
-    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Run one operation."""
         operation = Operation(instance, get_ident())
         token = None
@@ -119,7 +95,7 @@ class Loop:
                 self._memory.release(operation.topology, operation)
             operation.close(token)
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Run one operation of an AsyncMongoClient."""
         operation = AsyncOperation(instance, asyncio.current_task())
         token = None
@@ -139,7 +115,7 @@ class Loop:
                 self._memory.release(operation.topology, operation)
             operation.close(token)
 
-    def _prepare(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> None:
+    def _prepare(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
         # What is not retried must not fail for the sake of a probe.
         operation.may_probe = bool(self._parameters.get("retryable", args, kwargs))
 
@@ -153,44 +129,21 @@ class Loop:
         except Exception:  # noqa: BLE001 - whatever it is, the operation succeeded
             log_once("What an operation's success says could not be noted")
 
-    def _failed(self, operation: Operation, error: Any, args: _Args, kwargs: _Kwargs) -> None:
+    def _failed(self, operation: Operation, error: Any, args: Args, kwargs: Kwargs) -> None:
         try:
-            if not isinstance(error, _errors().PyMongoError):
+            if not isinstance(error, errors().PyMongoError):
                 return
-            if operation.held and error.has_error_label(_OVERLOADED):
+            if operation.held and error.has_error_label(OVERLOADED):
                 # PyMongo alone sends the last attempts to another mongos, whose answer tells the
                 # application to run the transaction again.
-                error._add_error_label(_TRANSIENT)
+                error._add_error_label(TRANSIENT)
             session = self._parameters.get("session", args, kwargs)
-            if session is not None and error.has_error_label(_TRANSIENT):
-                failed = _where_it_failed(operation, error)
+            if session is not None and error.has_error_label(TRANSIENT):
+                failed = where_it_failed(operation, error)
                 if failed:
                     self._memory.ended_transaction(session, failed)
         except Exception:  # noqa: BLE001 - whatever it is, the caller gets PyMongo's error
             log_once("What an operation's error says could not be noted")
-
-
-def _where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
-    """Return the mongoses that an operation's error speaks of."""
-    if operation.server is None or _type_of_topology(operation.client) != "Sharded":
-        return ()
-    of_the_last = (
-        isinstance(error, _errors().AutoReconnect)
-        or getattr(error, "code", None) in _RETRYABLE_CODES
-        or error.has_error_label(_OVERLOADED)
-    )
-    address = operation.server.description.address
-    return (*operation.failed, address) if of_the_last else operation.failed
-
-
-def _type_of_topology(client: Any) -> str | None:
-    topology = client._topology
-    return topology and topology._description.topology_type_name  # type: ignore[no-any-return]
-
-
-def _errors() -> Any:
-    # Where there are operations it is imported; this package must not import it by itself.
-    return sys.modules["pymongo.errors"]
 
 
 # -- Attempt: around the selection of each attempt's server ----------------------------------------
@@ -217,7 +170,7 @@ class Attempt:
         self._memory = observer.memory
         self._retries_on_overload = retries_on_overload
 
-    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Select the server of one attempt."""
         operation = CURRENT.get()
         if operation is None or operation.client is not instance or operation.owner != get_ident():
@@ -239,7 +192,7 @@ class Attempt:
         self._after(operation, lent, args, kwargs)
         return server
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Select the server of one attempt of an AsyncMongoClient."""
         operation = CURRENT.get()
         if (
@@ -265,7 +218,7 @@ class Attempt:
         self._after(operation, lent, args, kwargs)
         return server
 
-    def _before(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs]:
+    def _before(self, operation: Operation, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Lend to selection what it should leave out."""
         try:
             if operation.server is None:
@@ -276,23 +229,23 @@ class Attempt:
             log_once("A selection is left to PyMongo, since what it should leave out is not known")
             return args, kwargs
 
-    def _before_first(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> None:
+    def _before_first(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
         """Let the operation begin elsewhere than what is remembered to be sick."""
-        if _type_of_topology(operation.client) != "Sharded" or self._is_bound(args, kwargs):
+        if type_of_topology(operation.client) != "Sharded" or self._is_bound(args, kwargs):
             return
         failed = self._memory.resumes(operation.owner)
         session = self._parameters.get("session", args, kwargs)
-        if session is not None and _is_starting_transaction(session):
+        if session is not None and is_starting_transaction(session):
             failed += self._memory.begins_transaction(session)
         self._lend(operation, failed, prober=operation if operation.may_probe else None)
 
     def _before_retry(
-        self, operation: Operation, args: _Args, kwargs: _Kwargs
-    ) -> tuple[_Args, _Kwargs]:
+        self, operation: Operation, args: Args, kwargs: Kwargs
+    ) -> tuple[Args, Kwargs]:
         """Note the failure, and put PyMongo's own list aside."""
-        error = _last_error()
-        operation.fail(error, suspicious=_speaks_of_the_server(error))
-        if _type_of_topology(operation.client) == "Sharded":
+        error = last_error()
+        operation.fail(error, suspicious=speaks_of_the_server(error))
+        if type_of_topology(operation.client) == "Sharded":
             session = self._parameters.get("session", args, kwargs)
             if self._retries_on_overload and session is not None and session.in_transaction:
                 args, kwargs = self._in_transaction(operation, session, args, kwargs)
@@ -324,14 +277,14 @@ class Attempt:
             operation.lent = Lent(operation.topology, failed, cooling, probe)
 
     def _in_transaction(
-        self, operation: Operation, session: Any, args: _Args, kwargs: _Kwargs
-    ) -> tuple[_Args, _Kwargs]:
+        self, operation: Operation, session: Any, args: Args, kwargs: Kwargs
+    ) -> tuple[Args, Kwargs]:
         """Mend what PyMongo does to the pin of a transaction that is refused for overload.
 
         It keeps the pin of a transaction whose first statement is a read, though nothing has begun
         there, and lets go of it for a write in the middle.
         """
-        if _is_starting_transaction(session):
+        if is_starting_transaction(session):
             if operation.client.options.enable_overload_retargeting:
                 session._unpin()
         elif self._lost_its_pin(operation, args, kwargs):
@@ -339,7 +292,7 @@ class Attempt:
             args, kwargs = self._parameters.put("address", operation.failed[-1], args, kwargs)
         return args, kwargs
 
-    def _lost_its_pin(self, operation: Operation, args: _Args, kwargs: _Kwargs) -> bool:
+    def _lost_its_pin(self, operation: Operation, args: Args, kwargs: Kwargs) -> bool:
         """Tell whether PyMongo let go of the mongos of a transaction in its middle.
 
         If that mongos is gone, it rightly did: it would be waited for in vain.
@@ -353,13 +306,13 @@ class Attempt:
             and home.is_server_type_known
         )
 
-    def _is_bound(self, args: _Args, kwargs: _Kwargs) -> bool:
+    def _is_bound(self, args: Args, kwargs: Kwargs) -> bool:
         """Tell whether the server is given, by an address or by the session's transaction."""
         session = self._parameters.get("session", args, kwargs)
         address = self._parameters.get("address", args, kwargs)
         return bool(address or (session and session._pinned_address))
 
-    def _after(self, operation: Operation, lent: Lent | None, args: _Args, kwargs: _Kwargs) -> None:
+    def _after(self, operation: Operation, lent: Lent | None, args: Args, kwargs: Kwargs) -> None:
         """Report what was chosen."""
         try:
             chosen = operation.server.description.address
@@ -390,39 +343,9 @@ class Attempt:
             self._observer.count(probes=probes, avoided=avoided)
 
 
-def _is_retry(operation: Operation, args: _Args) -> bool:
+def _is_retry(operation: Operation, args: Args) -> bool:
     """Tell a retry, for the same selector and session, from a command that a listener runs."""
     return all(one is other for one, other in zip(operation.asked, args))
-
-
-def _is_starting_transaction(session: Any) -> bool:
-    return session._transaction.state == _STARTING  # type: ignore[no-any-return]
-
-
-def _last_error() -> BaseException | None:
-    """Return what the attempt before failed with, which PyMongo's retry loop keeps to itself.
-
-    Up to 4.5 it is a variable of the loop, from 4.6 on an attribute of what runs the loop.
-    """
-    here = _last_error.__code__.co_filename
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename == here:
-        frame = frame.f_back
-    while frame is not None and frame.f_code.co_filename != here:
-        variables = (*frame.f_code.co_varnames, *frame.f_code.co_cellvars)
-        if "last_error" in variables:
-            return frame.f_locals.get("last_error")
-        if variables[:1] == ("self",):
-            error = getattr(frame.f_locals["self"], "_last_error", None)
-            if isinstance(error, BaseException):
-                return error
-        frame = frame.f_back
-    return None
-
-
-def _speaks_of_the_server(error: BaseException | None) -> bool:
-    """Tell what a server or its connection did from a pool of the client's that is exhausted."""
-    return isinstance(error, (_errors().AutoReconnect, _errors().OperationFailure))
 
 
 @contextlib.contextmanager
@@ -445,19 +368,15 @@ class Resume:
         """Remember where the stream failed, for that long."""
         self._memory = memory
 
-    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Resume a change stream."""
-        with self._memory.resuming(Operation.here(), _address_of_cursor(instance)):
+        with self._memory.resuming(Operation.here(), address_of_cursor(instance)):
             return wrapped(*args, **kwargs)
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Resume a change stream of an AsyncMongoClient."""
-        with self._memory.resuming(AsyncOperation.here(), _address_of_cursor(instance)):
+        with self._memory.resuming(AsyncOperation.here(), address_of_cursor(instance)):
             return await wrapped(*args, **kwargs)
-
-
-def _address_of_cursor(stream: Any) -> Any:
-    return getattr(getattr(stream, "_cursor", None), "address", None)
 
 
 # -- Selection -------------------------------------------------------------------------------------
@@ -470,7 +389,7 @@ class Selection:
         """Wrap the original, which stays the one that decides."""
         self._original = apply_selector
 
-    def __call__(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    def __call__(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Select from a topology description, without the deprioritized servers if possible."""
         given = None
         if "deprioritized_servers" in kwargs:
@@ -501,7 +420,7 @@ class Selection:
         return [server for server in servers if server.address == lent.probe] or servers
 
     def _without(
-        self, left_out: frozenset[Address], description: Any, args: _Args, kwargs: _Kwargs
+        self, left_out: frozenset[Address], description: Any, args: Args, kwargs: Kwargs
     ) -> list[Any]:
         """Ask PyMongo about a private copy of the topology that lacks some servers."""
         try:
@@ -513,14 +432,6 @@ class Selection:
             return []
 
 
-def without(description: Any, left_out: frozenset[Address]) -> Any:
-    """Return a copy of a topology description that lacks some servers."""
-    reduced = copy.copy(description)
-    servers = description._server_descriptions
-    reduced._server_descriptions = {key: servers[key] for key in servers if key not in left_out}
-    return reduced
-
-
 class Lending:
     """Wraps ``Topology.select_server`` and ``select_servers``, which take a list everywhere."""
 
@@ -528,7 +439,7 @@ class Lending:
         """Wrap the original, for the names of its parameters."""
         self._parameters = Parameters(method)
 
-    def sync(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Select, and lend the given list for that long."""
         deprioritized, args, kwargs = self._take(args, kwargs)
         if not deprioritized:
@@ -536,7 +447,7 @@ class Lending:
         with _lent(Operation, instance, deprioritized):
             return wrapped(*args, **kwargs)
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: _Args, kwargs: _Kwargs) -> Any:
+    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Do the same for a topology of an AsyncMongoClient."""
         deprioritized, args, kwargs = self._take(args, kwargs)
         if not deprioritized:
@@ -544,7 +455,7 @@ class Lending:
         with _lent(AsyncOperation, instance, deprioritized):
             return await wrapped(*args, **kwargs)
 
-    def _take(self, args: _Args, kwargs: _Kwargs) -> tuple[tuple[Address, ...], _Args, _Kwargs]:
+    def _take(self, args: Args, kwargs: Kwargs) -> tuple[tuple[Address, ...], Args, Kwargs]:
         given = self._parameters.get("deprioritized_servers", args, kwargs)
         if "deprioritized_servers" in self._parameters:
             args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
@@ -564,35 +475,3 @@ def _lent(
         yield
     finally:
         operation.close(token)
-
-
-def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:
-    """Return the addresses of servers, server descriptions or addresses.
-
-    :raises TypeError: if it is no list of these.
-    """
-    if isinstance(servers, str) or not isinstance(servers, Iterable):
-        raise _no_list(repr(servers))
-    return tuple(map(_address, servers))
-
-
-def _address(server: Any) -> Address:
-    description = getattr(server, "description", server)
-    address = getattr(description, "address", description)
-    if not isinstance(address, tuple) or len(address) != 2:  # noqa: PLR2004
-        raise _no_list(f"one that holds {server!r}")
-    return address
-
-
-def _no_list(given: str) -> TypeError:
-    return TypeError(
-        "deprioritized_servers takes a list of servers, server descriptions or (host, port) "
-        f"addresses, not {given}"
-    )
-
-
-@functools.lru_cache(maxsize=None)
-def log_once(message: str) -> None:
-    """Log the exception being handled, the first time that this message is."""
-    with contextlib.suppress(Exception):  # the application's handlers and filters
-        _log.exception(message)

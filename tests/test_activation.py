@@ -16,7 +16,7 @@ from fixtures import ORIGINALS, attributes
 from support import HOST_UNREACHABLE, Asked, knows_all, make_topology, prefer
 
 import pymongo_deprio
-from pymongo_deprio import _activation, _operation, _wrappers
+from pymongo_deprio import _activation, _inside, _operation
 from pymongo_deprio._patching import Patch
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def test_a_fault_of_ours_is_logged_and_breaks_nothing(
         raise LookupError("our own fault")
 
     monkeypatch.setattr(_operation.Operation, "fail", broken)
-    _wrappers.log_once.cache_clear()
+    _inside.log_once.cache_clear()
     with pymongo_deprio.enable():
         for _ in range(3):
             # Where PyMongo alone goes back to the sick mongos, the operation fails.

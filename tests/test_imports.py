@@ -19,6 +19,7 @@ LAYERS = [
     {"_cooldown"},
     {"_memory", "_operation"},
     {"_patching"},
+    {"_inside"},
     {"_wrappers"},
     {"_seams"},
     {"_activation"},

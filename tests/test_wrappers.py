@@ -27,7 +27,7 @@ from support import (
     wait_until,
 )
 
-from pymongo_deprio._wrappers import Parameters
+from pymongo_deprio._inside import Parameters
 
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
 TWO_MONGOSES = {A: "mongos", B: "mongos"}

@@ -1,0 +1,174 @@
+"""What is read inside PyMongo: arguments, errors, transactions and addresses.
+
+Its private names are known here and in ``_wrappers`` and ``_seams`` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Tuple
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pymongo_deprio._events import Address
+    from pymongo_deprio._operation import Operation
+
+Args = Tuple[Any, ...]
+Kwargs = Dict[str, Any]
+
+TRANSIENT = "TransientTransactionError"
+OVERLOADED = "SystemOverloadedError"
+# _TxnState.STARTING, the same on every version.
+_STARTING = 2
+# Source: the specification of retryable reads, "Retryable Error".
+_RETRYABLE_CODES = frozenset([6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436])
+
+_log = logging.getLogger("pymongo_deprio")
+
+
+class Parameters:
+    """The parameters of a method of PyMongo, read once: they moved between versions."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        try:
+            names = list(inspect.signature(function).parameters)[1:]
+        except (TypeError, ValueError):  # nothing that tells its parameters
+            names = []
+        self._index = {name: index for index, name in enumerate(names)}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def get(self, name: str, args: Args, kwargs: Kwargs) -> Any:
+        """Return the argument of a call, or None where it was not given."""
+        index = self._index.get(name, len(args))
+        return args[index] if index < len(args) else kwargs.get(name)
+
+    def put(self, name: str, value: object, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Return the arguments of a call with one of them changed."""
+        index = self._index[name]
+        if index < len(args):
+            return (*args[:index], value, *args[index + 1 :]), kwargs
+        return args, {**kwargs, name: value}
+
+
+def where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
+    """Return the mongoses that an operation's error speaks of."""
+    if operation.server is None or type_of_topology(operation.client) != "Sharded":
+        return ()
+    cause = _cause(error)
+    of_the_last = (
+        isinstance(cause, errors().AutoReconnect)
+        or getattr(cause, "code", None) in _RETRYABLE_CODES
+        or error.has_error_label(OVERLOADED)
+    )
+    address = operation.server.description.address
+    return (*operation.failed, address) if of_the_last else operation.failed
+
+
+def type_of_topology(client: Any) -> str | None:
+    """Return what a client knows its servers to be; None before it knows any."""
+    topology = client._topology
+    return topology and topology._description.topology_type_name  # type: ignore[no-any-return]
+
+
+def errors() -> Any:
+    """Return PyMongo's errors: where there are operations, they are imported."""
+    return sys.modules["pymongo.errors"]
+
+
+def is_starting_transaction(session: Any) -> bool:
+    """Tell whether a session is in a transaction that has sent nothing yet."""
+    return session._transaction.state == _STARTING  # type: ignore[no-any-return]
+
+
+def last_error() -> BaseException | None:
+    """Return what the attempt before failed with, which PyMongo's retry loop keeps to itself.
+
+    Up to 4.5 it is a variable of the loop, from 4.6 on an attribute of what runs the loop. None
+    where it is not found.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    while frame is not None and not _is_ours(frame):
+        error = _error_in(frame)
+        if isinstance(error, BaseException):
+            return error
+        frame = frame.f_back
+    return None
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get("__package__") == __package__
+
+
+def _error_in(frame: FrameType) -> Any:
+    variables = (*frame.f_code.co_varnames, *frame.f_code.co_cellvars)
+    if "last_error" in variables:
+        return frame.f_locals.get("last_error")
+    if variables[:1] == ("self",):
+        return getattr(frame.f_locals.get("self"), "_last_error", None)
+    return None
+
+
+def speaks_of_the_server(error: BaseException | None) -> bool:
+    """Tell what a server or its connection did from a pool of the client's that is exhausted."""
+    return isinstance(_cause(error), (errors().AutoReconnect, errors().OperationFailure))
+
+
+def _cause(error: Any) -> Any:
+    """Return the error that a bulk write of a client wraps, or the error itself."""
+    cause = getattr(error, "error", None)
+    return cause if isinstance(cause, errors().PyMongoError) else error
+
+
+def address_of_cursor(stream: Any) -> Any:
+    """Return the server of a change stream's cursor."""
+    return getattr(getattr(stream, "_cursor", None), "address", None)
+
+
+def without(description: Any, left_out: frozenset[Address]) -> Any:
+    """Return a copy of a topology description that lacks some servers."""
+    reduced = copy.copy(description)
+    servers = description._server_descriptions
+    reduced._server_descriptions = {key: servers[key] for key in servers if key not in left_out}
+    return reduced
+
+
+def addresses(servers: Iterable[Any]) -> tuple[Address, ...]:
+    """Return the addresses of servers, server descriptions or addresses.
+
+    :raises TypeError: if it is no list of these.
+    """
+    if isinstance(servers, str) or not isinstance(servers, Iterable):
+        raise _no_list(repr(servers))
+    return tuple(map(_address, servers))
+
+
+def _address(server: Any) -> Address:
+    description = getattr(server, "description", server)
+    address = getattr(description, "address", description)
+    if not isinstance(address, tuple) or len(address) != 2:  # noqa: PLR2004
+        raise _no_list(f"one that holds {server!r}")
+    return address
+
+
+def _no_list(given: str) -> TypeError:
+    return TypeError(
+        "deprioritized_servers takes a list of servers, server descriptions or (host, port) "
+        f"addresses, not {given}"
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def log_once(message: str) -> None:
+    """Log the exception being handled, the first time that this message is."""
+    with contextlib.suppress(Exception):  # the application's handlers and filters
+        _log.exception(message)
