@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
+import logging
 import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
     from pymongo.monitoring import CommandStartedEvent
 
     from pymongo_deprio import Address
+    from pymongo_deprio.cluster import FailPoint, LocalMongos
 
 COMMANDS = ["find", "insert"]
 HOST_UNREACHABLE = 6
-THREADS = 4
+CLIENTS = 4
+SOCKET_TIMEOUT_MS = 500
+# Longer than any client waits.
+HANG_MS = 60_000
 
 
 @dataclass
@@ -35,9 +40,16 @@ class Run:
     """What one run of the load came to."""
 
     label: str
+    seconds: float = 0.0
     failed: int = 0
     attempts_on_sick: int = 0
     milliseconds: list[float] = field(default_factory=list)
+
+    def add(self, part: Run) -> None:
+        """Count in what one of the clients came to."""
+        self.failed += part.failed
+        self.attempts_on_sick += part.attempts_on_sick
+        self.milliseconds += part.milliseconds
 
     def percentile(self, percent: float) -> float:
         """Return the duration in milliseconds within which so many percent of operations ended."""
@@ -51,44 +63,60 @@ class Run:
             "operations": len(self.milliseconds),
             "failed": self.failed,
             "attempts_on_sick_mongos": self.attempts_on_sick,
+            "timed_out": sum(duration >= SOCKET_TIMEOUT_MS for duration in self.milliseconds),
             "median_ms": round(self.percentile(50), 3),
             "p99_ms": round(self.percentile(99), 3),
+            "seconds": round(self.seconds, 1),
         }
 
 
-def run(operations: int, mongoses: int) -> list[Run]:
+def run(operations: int, mongoses: int, *, hang: bool) -> list[Run]:
     """Run the load without and with the patch, and show the progress on standard error.
 
     :param operations: how many operations each run has.
     :param mongoses: how many mongoses the cluster has; the first one is sick.
+    :param hang: whether the sick one lets operations hang, instead of failing them at once.
     :raises ClusterError: if the cluster cannot be had.
     """
+    # The beginnings and ends of cooldowns would be printed amid the progress.
+    logging.getLogger("pymongo_deprio").addHandler(logging.NullHandler())
     console = Console(stderr=True)
     with console.status("Starting a sharded cluster"):
         cluster = LocalCluster(mongos=mongoses).__enter__()
+    runs = []
     try:
-        with cluster.mongos[0].fail_command(COMMANDS, error_code=HOST_UNREACHABLE), Progress(
+        with _make_sick(cluster.mongos[0], hang=hang), Progress(
             console=console, disable=not console.is_terminal
         ) as progress:
-            without, with_patch = Run("without"), Run("with pymongo_deprio")
-            _load(cluster, without, operations, progress)
-            with pymongo_deprio.enable(strict=True):
-                _load(cluster, with_patch, operations, progress)
+            for label, patch in (
+                ("without", nullcontext),
+                ("with pymongo_deprio", lambda: pymongo_deprio.enable(strict=True)),
+                ("with cooldown", lambda: pymongo_deprio.enable(strict=True, cooldown=True)),
+            ):
+                with patch():
+                    runs.append(_load(cluster, label, operations, progress, hang=hang))
     finally:
         cluster.__exit__(None, None, None)
-    return [without, with_patch]
+    return runs
+
+
+def _make_sick(mongos: LocalMongos, *, hang: bool) -> FailPoint:
+    """Let a mongos say that it is healthy, and serve nobody."""
+    if hang:
+        return mongos.fail_command(COMMANDS, block_time_ms=HANG_MS, close_connection=True)
+    return mongos.fail_command(COMMANDS, error_code=HOST_UNREACHABLE)
 
 
 class _Attempts(CommandListener):
-    """Counts the attempts of the load that are sent to the sick mongos."""
+    """Counts the attempts that a client sends to the sick mongos."""
 
-    def __init__(self, sick: Address, run: Run) -> None:
+    def __init__(self, sick: Address) -> None:
         self._sick = sick
-        self._run = run
+        self.count = 0
 
     def started(self, event: CommandStartedEvent) -> None:
         if event.connection_id == self._sick and event.command_name in COMMANDS:
-            self._run.attempts_on_sick += 1
+            self.count += 1
 
     def succeeded(self, event: object) -> None:
         pass
@@ -96,33 +124,42 @@ class _Attempts(CommandListener):
     failed = succeeded
 
 
-def _load(cluster: LocalCluster, run: Run, operations: int, progress: Progress) -> None:
-    """Read and write in turn, from several threads."""
-    listener = _Attempts(cluster.mongos[0].address, run)
-    client = cluster.client(event_listeners=[listener])
-    collection = client.pymongo_deprio_demo.load
-    turns = itertools.count()
-    bar = progress.add_task(run.label, total=operations)
+def _load(
+    cluster: LocalCluster, label: str, operations: int, progress: Progress, *, hang: bool
+) -> Run:
+    """Read and write in turn, from several clients, as the processes of an application do."""
+    options = {"socketTimeoutMS": SOCKET_TIMEOUT_MS} if hang else {}
+    whole = Run(label)
+    bar = progress.add_task(label, total=operations)
     stop = threading.Event()
 
-    def work() -> None:
-        for turn in turns:
-            if turn >= operations or stop.is_set():
-                return
-            operation = collection.find_one if turn % 2 else lambda: collection.insert_one({})
-            _time(operation, run)
-            progress.advance(bar)
+    def work(share: int) -> Run:
+        part = Run(label)
+        attempts = _Attempts(cluster.mongos[0].address)
+        client = cluster.client(event_listeners=[attempts], **options)
+        collection = client.pymongo_deprio_demo.load
+        try:
+            for turn in range(share):
+                if stop.is_set():
+                    break
+                _time(collection.find_one if turn % 2 else lambda: collection.insert_one({}), part)
+                progress.advance(bar)
+        finally:
+            client.close()
+        part.attempts_on_sick = attempts.count
+        return part
 
-    try:
-        with ThreadPoolExecutor(THREADS) as threads:
-            workers = [threads.submit(work) for _ in range(THREADS)]
-            try:
-                for worker in workers:
-                    worker.result()
-            finally:
-                stop.set()
-    finally:
-        client.close()
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        shares = [len(range(first, operations, CLIENTS)) for first in range(CLIENTS)]
+        workers = [threads.submit(work, share) for share in shares]
+        try:
+            for worker in workers:
+                whole.add(worker.result())
+        finally:
+            stop.set()
+    whole.seconds = time.perf_counter() - began
+    return whole
 
 
 def _time(operation: Callable[[], object], run: Run) -> None:
@@ -134,21 +171,23 @@ def _time(operation: Callable[[], object], run: Run) -> None:
     run.milliseconds.append((time.perf_counter() - began) * 1000)
 
 
-def figures(runs: list[Run], mongoses: int) -> dict[str, Any]:
+def figures(runs: list[Run], mongoses: int, *, hang: bool) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     return {
         "pymongo": pymongo.version,
         "mongoses": mongoses,
+        "hang": hang,
         "runs": [run.figures() for run in runs],
     }
 
 
-def show(runs: list[Run], mongoses: int) -> None:
+def show(runs: list[Run], mongoses: int, *, hang: bool) -> None:
     """Print the figures as a table."""
-    table = Table(title=f"PyMongo {pymongo.version}, {mongoses} mongoses, one of them sick")
+    fault = "hanging" if hang else "sick"
+    table = Table(title=f"PyMongo {pymongo.version}, {mongoses} mongoses, one of them {fault}")
     if not runs[0].failed:
         table.caption = (
-            "PyMongo 4.7 and newer get through this fault by themselves: with pymongo==4.5.0 the "
+            "PyMongo 4.7 and newer fail no operation here by themselves: with pymongo==4.5.0 the "
             "difference shows."
         )
     table.add_column("")
@@ -158,9 +197,16 @@ def show(runs: list[Run], mongoses: int) -> None:
         "operations": "operations",
         "failed operations": "failed",
         "attempts on the sick mongos": "attempts_on_sick_mongos",
+        f"took {SOCKET_TIMEOUT_MS} ms or more": "timed_out",
         "median (ms)": "median_ms",
         "99th percentile (ms)": "p99_ms",
+        "whole run (s)": "seconds",
     }
     for title, name in rows.items():
-        table.add_row(title, *(f"{run.figures()[name]:,}" for run in runs))
+        if hang or name != "timed_out":
+            table.add_row(title, *(_number(run.figures()[name]) for run in runs))
     Console().print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

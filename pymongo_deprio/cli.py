@@ -42,15 +42,15 @@ def _parser() -> argparse.ArgumentParser:
         "demo",
         help="run a load with one sick mongos, without and with the patch",
         description="Starts a sharded cluster on this machine, makes one mongos fail every find "
-        "and insert, and runs the same load without and with the patch. Exit code: 0 if no "
-        "operation failed with the patch on, 1 if one did, 2 if the demo cannot run.",
+        "and insert, and runs the same load three times: without the patch, with it, and with its "
+        "cooldown. Exit code: 0 if no operation failed with the patch on, 1 if one did, 2 if the "
+        "demo cannot run.",
     )
     demo.add_argument(
         "--ops",
         type=_whole_number(1),
-        default=2000,
         metavar="N",
-        help="operations in each run (default: %(default)s)",
+        help="operations in each run (default: 2000, or 100 that may hang)",
     )
     demo.add_argument(
         "--mongos",
@@ -58,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
         default=2,
         metavar="N",
         help="mongoses, one of them sick (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--hang",
+        action="store_true",
+        help="let the sick mongos answer nothing, until the clients' socketTimeoutMS of 500 is "
+        "over, instead of failing at once",
     )
     demo.add_argument("--json", action="store_true", help="print the figures as JSON")
     demo.set_defaults(run=_demo)
@@ -79,14 +85,15 @@ def _demo(options: argparse.Namespace) -> int:
     except ImportError as error:
         return _complain(f"the demo needs {error.name}: pip install 'pymongo_deprio[demo]'")
     try:
-        runs = demo.run(options.ops, options.mongos)
+        operations = options.ops or (100 if options.hang else 2000)
+        runs = demo.run(operations, options.mongos, hang=options.hang)
     except ClusterError as error:
         return _complain(str(error))
     if options.json:
-        print(json.dumps(demo.figures(runs, options.mongos), indent=2))
+        print(json.dumps(demo.figures(runs, options.mongos, hang=options.hang), indent=2))
     else:
-        demo.show(runs, options.mongos)
-    return 1 if runs[-1].failed else 0
+        demo.show(runs, options.mongos, hang=options.hang)
+    return 1 if any(run.failed for run in runs[1:]) else 0
 
 
 def _complain(message: str) -> int:

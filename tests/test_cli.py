@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,35 +29,78 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_demo_as_a_table() -> None:
-    """The demo ends with 0 and prints a table of what its two runs came to."""
-    done = run("demo", "--ops", "200")
+    """The demo ends with 0, and its table of three runs is whole on a terminal of 80 columns."""
+    done = run("demo", "--ops", "200", env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
-    for words in "operations", "failed operations", "attempts on the sick mongos", "median", "99th":
+    assert done.stderr == ""
+    for words in (
+        "without ┃ with pymongo_deprio ┃ with cooldown ┃",
+        "│ operations                  │",
+        "│ failed operations           │",
+        "│ attempts on the sick mongos │",
+        "│ median (ms)                 │",
+        "│ 99th percentile (ms)        │",
+        "│ whole run (s)               │",
+    ):
         assert words in done.stdout
-    assert "without" in done.stdout
-    assert "with pymongo_deprio" in done.stdout
+    assert "500 ms" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 80
 
 
 def test_demo_as_json() -> None:
-    """With three mongoses and --json, standard output is the figures alone; none failed."""
-    done = run("demo", "--ops", "300", "--mongos", "3", "--json")
+    """With three mongoses and --json, standard output is the figures alone.
+
+    With the patch no operation fails, and with cooldown fewer attempts meet the sick mongos.
+    """
+    done = run("demo", "--ops", "301", "--mongos", "3", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["pymongo"] == pymongo.version
     assert figures["mongoses"] == 3
-    without, with_patch = figures["runs"]
-    assert without["operations"] == with_patch["operations"] == 300
-    assert with_patch["failed"] == 0
-    assert with_patch["attempts_on_sick_mongos"] > 0
+    assert figures["hang"] is False
+    without, with_patch, with_cooldown = figures["runs"]
+    assert [run["operations"] for run in figures["runs"]] == [301] * 3
+    assert without["attempts_on_sick_mongos"] > 0
+    assert with_patch["failed"] == with_cooldown["failed"] == 0
+    assert with_patch["attempts_on_sick_mongos"] > 2 * with_cooldown["attempts_on_sick_mongos"] > 0
     assert with_patch["median_ms"] <= with_patch["p99_ms"]
 
 
-def test_demo_tells_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code is 1 if an operation failed with the patch on."""
-    runs = [_demo.Run("without", milliseconds=[1]), _demo.Run("with", failed=1, milliseconds=[1])]
-    monkeypatch.setattr(_demo, "run", lambda operations, mongoses: runs)
+def test_demo_with_a_hanging_mongos() -> None:
+    """With --hang each attempt on the sick mongos takes the socket timeout; cooldown saves most."""
+    done = run("demo", "--ops", "40", "--hang", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["hang"] is True
+    without, with_patch, with_cooldown = figures["runs"]
+    assert without["timed_out"] > 0
+    assert with_patch["failed"] == with_cooldown["failed"] == 0
+    assert with_patch["timed_out"] >= with_patch["attempts_on_sick_mongos"]
+    assert with_patch["timed_out"] > 2 * with_cooldown["timed_out"] > 0
+
+
+def test_demo_tells_of_hanging() -> None:
+    """The table of --hang says what is wrong with the mongos, and how many operations met that."""
+    done = run("demo", "--ops", "4", "--hang")
+    assert done.returncode == 0, done.stderr
+    assert "one of them hanging" in done.stdout
+    assert "│ took 500 ms or more         │" in done.stdout
+
+
+@pytest.mark.parametrize("failed", [(1, 0), (0, 1)])
+def test_demo_tells_of_failures(failed: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is 1 if an operation failed with the patch on, with cooldown or without."""
+    runs = [_demo.Run("", failed=count, milliseconds=[1]) for count in (0, *failed)]
+    monkeypatch.setattr(_demo, "run", lambda operations, mongoses, *, hang: runs)
     assert cli.main(["demo"]) == 1
     assert cli.main(["demo", "--json"]) == 1
+
+
+def test_failures_without_the_patch_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is 0 if operations failed without the patch only."""
+    runs = [_demo.Run("", failed=count, milliseconds=[1]) for count in (1, 0, 0)]
+    monkeypatch.setattr(_demo, "run", lambda operations, mongoses, *, hang: runs)
+    assert cli.main(["demo"]) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
