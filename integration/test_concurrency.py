@@ -19,7 +19,7 @@ from pymongo_deprio import _activation
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 each_knows_both = pytest.mark.skipif(
     MARKS_UNKNOWN, reason="an error of one operation makes the mongos Unknown for all of them"
@@ -27,7 +27,7 @@ each_knows_both = pytest.mark.skipif(
 
 
 @contextmanager
-def each_mongos_sick_in_its_own_way(cluster: LocalCluster) -> Iterator[None]:
+def each_mongos_sick_in_its_own_way(cluster: Cluster) -> Iterator[None]:
     """Let one mongos fail all finds, and the other one all inserts."""
     with ExitStack() as failing:
         for mongos, command in zip(cluster.mongos, ["find", "insert"]):
@@ -35,7 +35,7 @@ def each_mongos_sick_in_its_own_way(cluster: LocalCluster) -> Iterator[None]:
         yield
 
 
-def each_avoided_its_own_failure(retries: list[Retry], cluster: LocalCluster) -> None:
+def each_avoided_its_own_failure(retries: list[Retry], cluster: Cluster) -> None:
     """Check that no operation left out what another one failed on."""
     finds_fail, inserts_fail = (mongos.address for mongos in cluster.mongos)
     assert {event.failed for event in retries} == {(finds_fail,), (inserts_fail,)}
@@ -45,7 +45,7 @@ def each_avoided_its_own_failure(retries: list[Retry], cluster: LocalCluster) ->
 
 
 @each_knows_both
-def test_threads(cluster: LocalCluster, connect: Callable[..., Any], retries: list[Retry]) -> None:
+def test_threads(cluster: Cluster, connect: Callable[..., Any], retries: list[Retry]) -> None:
     """32 threads on one client: each operation leaves out its own failure, and no other's."""
     client = connect()
     barrier = threading.Barrier(32)
@@ -62,7 +62,7 @@ def test_threads(cluster: LocalCluster, connect: Callable[..., Any], retries: li
 
 
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
-def test_tasks(cluster: LocalCluster, retries: list[Retry]) -> None:
+def test_tasks(cluster: Cluster, retries: list[Retry]) -> None:
     """200 tasks on one client: each operation leaves out its own failure, and no other's."""
 
     async def work(client: Any, seed: int) -> None:
@@ -112,7 +112,7 @@ print("fine")
 
 
 @each_knows_both
-def test_greenlets(cluster: LocalCluster) -> None:
+def test_greenlets(cluster: Cluster) -> None:
     """Greenlets of a process that gevent patched are as apart as threads, timeouts included."""
     addresses = ["{}:{}".format(*mongos.address) for mongos in cluster.mongos]
     with each_mongos_sick_in_its_own_way(cluster):
@@ -130,7 +130,7 @@ def test_greenlets(cluster: LocalCluster) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:MongoClient opened before fork:UserWarning")
-def test_fork(cluster: LocalCluster, connect: Callable[..., Any], retries: list[Retry]) -> None:
+def test_fork(cluster: Cluster, connect: Callable[..., Any], retries: list[Retry]) -> None:
     """After a fork parent and child go on, even if another thread was just using our lock."""
     connect().test.fork.insert_one({})
     sick = cluster.mongos[0]
@@ -154,7 +154,7 @@ def test_fork(cluster: LocalCluster, connect: Callable[..., Any], retries: list[
         retry_once(cluster, retries)
 
 
-def retries_in_a_child(cluster: LocalCluster, retries: list[Retry]) -> int:
+def retries_in_a_child(cluster: Cluster, retries: list[Retry]) -> int:
     """Do in a forked child what the parent does, and return its exit code."""
     try:
         retry_once(cluster, retries)
@@ -164,7 +164,7 @@ def retries_in_a_child(cluster: LocalCluster, retries: list[Retry]) -> int:
     return 0
 
 
-def retry_once(cluster: LocalCluster, retries: list[Retry]) -> None:
+def retry_once(cluster: Cluster, retries: list[Retry]) -> None:
     """Read until one read was retried."""
     retries.clear()
     with closing(cluster.client()) as client:

@@ -33,7 +33,7 @@ from pymongo_deprio._cooldown import Suspicion
 
 if TYPE_CHECKING:
     from pymongo_deprio import Event
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 asynchronous = pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
 sick_ones_stay_known = pytest.mark.skipif(
@@ -74,7 +74,7 @@ def convict(client: Any, sick: Any) -> None:
 
 
 def test_a_sick_mongos_is_left_out(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """After one wasted attempt no operation begins on the mongos that failed, reads and writes."""
     sick, well = cluster.mongos
@@ -98,7 +98,7 @@ def test_a_sick_mongos_is_left_out(
 
 
 def test_a_probe_ends_it(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """Once the mongos is well the first probe ends its cooldown; it is used like any other then."""
     sick = cluster.mongos[0]
@@ -127,7 +127,7 @@ def test_a_probe_ends_it(
 
 
 @asynchronous
-def test_asynchronously(cluster: LocalCluster, asked: Asked, events: list[Event]) -> None:
+def test_asynchronously(cluster: Cluster, asked: Asked, events: list[Event]) -> None:
     """AsyncMongoClient leaves it out, probes it, and uses it again."""
     sick = cluster.mongos[0]
     selector = prefer(sick.address)
@@ -182,7 +182,7 @@ def test_threads(
 
 
 @asynchronous
-def test_tasks(cluster: LocalCluster, asked: Asked, events: list[Event]) -> None:
+def test_tasks(cluster: Cluster, asked: Asked, events: list[Event]) -> None:
     """200 tasks waste no more."""
     sick = cluster.mongos[0]
 
@@ -203,7 +203,7 @@ def test_tasks(cluster: LocalCluster, asked: Asked, events: list[Event]) -> None
 
 
 def test_a_mongos_that_hangs(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """It holds one operation for each probe, and never two; the others do not come near it."""
     sick = cluster.mongos[0]
@@ -258,7 +258,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 @contextmanager
-def everywhere(cluster: LocalCluster, *commands: str, **failure: Any) -> Iterator[None]:
+def everywhere(cluster: Cluster, *commands: str, **failure: Any) -> Iterator[None]:
     """Let all mongoses fail some commands."""
     with ExitStack() as failing:
         for mongos in cluster.mongos:
@@ -275,7 +275,7 @@ BEHIND: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("failure", BEHIND.values(), ids=list(BEHIND))
 def test_a_fault_behind_the_mongoses(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     events: list[Event],
     failure: dict[str, Any],
@@ -292,7 +292,7 @@ def test_a_fault_behind_the_mongoses(
 
 
 def test_an_exhausted_pool(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """An operation that found no connection free moves on, and convicts nobody."""
     busy, other = cluster.mongos
@@ -313,9 +313,7 @@ def test_an_exhausted_pool(
     assert not of(CooldownStarted, events)
 
 
-def test_one_mongos(
-    cluster: LocalCluster, connect: Callable[..., Any], events: list[Event]
-) -> None:
+def test_one_mongos(cluster: Cluster, connect: Callable[..., Any], events: list[Event]) -> None:
     """Where there is no other nothing ever cools down."""
     mongos = cluster.mongos[0]
     client = connect(mongos)
@@ -332,7 +330,7 @@ def test_one_mongos(
 
 
 def test_all_are_cooling(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     events: list[Event],
@@ -356,7 +354,7 @@ def test_all_are_cooling(
 
 
 def test_the_operations_own_failure_is_stronger(
-    three: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    three: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """When nothing else is left, a retry takes a cooling mongos rather than the one that failed."""
     cooling, failing, closed = (mongos.address for mongos in three.mongos)
@@ -380,7 +378,7 @@ def test_the_operations_own_failure_is_stronger(
 
 
 def test_the_applications_selector_is_stronger(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     events: list[Event],
@@ -407,7 +405,7 @@ def test_the_applications_selector_is_stronger(
 
 
 def test_pins_stay(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """Open cursors and transactions on a mongos that begins to cool go on there."""
     sick, well = cluster.mongos
@@ -437,7 +435,7 @@ def test_pins_stay(
 
 
 def test_what_is_not_retried_does_not_probe(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """An operation that PyMongo would not retry is not sent to a sick mongos to see."""
     sick, well = cluster.mongos
@@ -473,7 +471,7 @@ def nobody_is_cooling(client: Any) -> bool:
 
 
 def test_disable_in_mid_cooldown(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """From another thread, in mid-operation: everything is forgotten, the operation goes on."""
     sick, well = cluster.mongos
@@ -500,7 +498,7 @@ def test_disable_in_mid_cooldown(
 
 
 def test_other_options(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """The latest call counts: with other options, what was cooling is forgotten."""
     sick, well = cluster.mongos
@@ -517,7 +515,7 @@ def test_other_options(
 
 
 def test_a_mongos_that_leaves(
-    cluster: LocalCluster, connect: Callable[..., Any], events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], events: list[Event]
 ) -> None:
     """An address that is gone from the topology, as by SRV polling, is forgotten."""
     sick, well = cluster.mongos
@@ -533,7 +531,7 @@ def test_a_mongos_that_leaves(
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:MongoClient opened before fork:UserWarning")
 def test_fork_in_mid_cooldown(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """The child has forgotten what was cooling; the parent has not."""
     sick, well = cluster.mongos
@@ -549,7 +547,7 @@ def test_fork_in_mid_cooldown(
         assert asked.where("started") == [well.address]
 
 
-def first_find_of_a_child(cluster: LocalCluster) -> Any:
+def first_find_of_a_child(cluster: Cluster) -> Any:
     """Return where a find of a forked child goes, if the memory is empty there."""
     if not _activation._state.memory.is_empty:
         return None
@@ -562,7 +560,7 @@ def first_find_of_a_child(cluster: LocalCluster) -> Any:
     return asked.where("started", "find")[0]
 
 
-def test_clients_that_are_dropped(cluster: LocalCluster, events: list[Event]) -> None:
+def test_clients_that_are_dropped(cluster: Cluster, events: list[Event]) -> None:
     """Nothing of a client is kept when it is gone, and no client knows of another's mongoses."""
     sick = cluster.mongos[0]
     gone: list[Any] = []
@@ -581,7 +579,7 @@ def test_clients_that_are_dropped(cluster: LocalCluster, events: list[Event]) ->
 
 
 def test_a_probe_that_is_given_up(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
     """A probe whose operation fails everywhere leaves the way to the next one."""
     sick, _ = cluster.mongos
@@ -603,7 +601,7 @@ def test_a_probe_that_is_given_up(
 
 
 def test_an_event_says_what_failed(
-    cluster: LocalCluster, connect: Callable[..., Any], events: list[Event]
+    cluster: Cluster, connect: Callable[..., Any], events: list[Event]
 ) -> None:
     """A retry carries the error of the attempt before it; so does each of several."""
     sick, _ = cluster.mongos

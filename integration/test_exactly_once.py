@@ -9,7 +9,7 @@ from support import HOST_UNREACHABLE, RETRIES_WRITE_CONCERN_ERRORS, VERSION
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 # In full where the mechanisms of PyMongo differ most.
 INSERTS = 2000 if VERSION in [(3, 12), (4, 6)] or VERSION >= (4, 20) else 300
@@ -26,7 +26,7 @@ SEED = 20_261_130
 
 
 def test_every_document_is_there_once(
-    cluster: LocalCluster, connect: Callable[..., Any], retries: list[Retry]
+    cluster: Cluster, connect: Callable[..., Any], retries: list[Retry]
 ) -> None:
     """Inserts under a random mixture of fail points all succeed, and each took place once."""
     chance = random.Random(SEED)

@@ -26,7 +26,7 @@ from support import (
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("enabled")
 
@@ -37,7 +37,7 @@ def round_trip_times(client: Any) -> list[float]:
     return sorted(description.round_trip_time or 0 for description in descriptions)
 
 
-def test_p1_far_mongos(cluster: LocalCluster, connect: Callable[..., Any], asked: Asked) -> None:
+def test_p1_far_mongos(cluster: Cluster, connect: Callable[..., Any], asked: Asked) -> None:
     """The near mongos is sick, the other is 80 ms away, outside the window: 20 of 20 go there."""
     near, far = cluster.mongos
     with far.delay_hello(80), near.fail_command(["find", "insert"], error_code=HOST_UNREACHABLE):
@@ -51,7 +51,7 @@ def test_p1_far_mongos(cluster: LocalCluster, connect: Callable[..., Any], asked
 
 
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
-def test_p1_far_mongos_asynchronously(cluster: LocalCluster, asked: Asked) -> None:
+def test_p1_far_mongos_asynchronously(cluster: Cluster, asked: Asked) -> None:
     """AsyncMongoClient goes to the far mongos as well."""
     near, far = cluster.mongos
 
@@ -69,7 +69,7 @@ def test_p1_far_mongos_asynchronously(cluster: LocalCluster, asked: Asked) -> No
 
 
 def test_p2_removed_and_added_again(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """A mongos that leaves and comes back between the attempts, as by SRV polling, is avoided."""
     sick, well = (mongos.address for mongos in cluster.mongos)
@@ -92,9 +92,7 @@ def test_p2_removed_and_added_again(
             assert asked.where("started", "find") == [sick, well]
 
 
-def test_p3_server_selector(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
-) -> None:
+def test_p3_server_selector(cluster: Cluster, connect: Callable[..., Any], asked: Asked) -> None:
     """An application's min(address) does not bring the retry back to the mongos that failed."""
     sick, well = sorted(cluster.mongos, key=lambda mongos: mongos.address)
     client = connect(
@@ -109,7 +107,7 @@ def test_p3_server_selector(
 
 
 def test_p4_selector_that_accepts_only_the_failed_one(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     retries: list[Retry],
@@ -132,9 +130,7 @@ def test_p4_selector_that_accepts_only_the_failed_one(
     assert all(event.fallback for event in retries)
 
 
-def test_p4_both_back_at_once(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
-) -> None:
+def test_p4_both_back_at_once(cluster: Cluster, connect: Callable[..., Any], asked: Asked) -> None:
     """While a retry waits for any mongos, both come back at the same moment: the other is taken."""
     sick, well = (mongos.address for mongos in cluster.mongos)
     client = connect(server_selector=prefer(sick))
@@ -166,7 +162,7 @@ def test_p4_both_back_at_once(
 
 
 def test_p8_bulk_of_many_batches(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """A bulk in which every batch fails once is never retried on the mongos that just failed."""
     client = connect()
@@ -201,7 +197,7 @@ def test_p8_bulk_of_many_batches(
     assert collection.count_documents({"n": 1}) == 15
 
 
-def test_p5_other_threads(cluster: LocalCluster, connect: Callable[..., Any]) -> None:
+def test_p5_other_threads(cluster: Cluster, connect: Callable[..., Any]) -> None:
     """Others see every mongos while a thread retries all the time."""
     sick = cluster.mongos[0]
     client = connect(server_selector=prefer(sick.address))

@@ -26,7 +26,7 @@ from pymongo_deprio import _activation
 
 if TYPE_CHECKING:
     from pymongo_deprio import Address, Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("enabled")
 asynchronous = pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
@@ -54,7 +54,7 @@ def nothing_is_remembered() -> Iterator[None]:
 
 
 @pytest.fixture
-def collection(cluster: LocalCluster) -> Iterator[str]:
+def collection(cluster: Cluster) -> Iterator[str]:
     """Make a collection, which a transaction of old servers could not; give its name."""
     with closing(cluster.client()) as client:
         client.test.drop_collection("hints")
@@ -64,7 +64,7 @@ def collection(cluster: LocalCluster) -> Iterator[str]:
 
 
 @contextmanager
-def failing(cluster: LocalCluster, home: Address, *commands: str, **failure: Any) -> Iterator[None]:
+def failing(cluster: Cluster, home: Address, *commands: str, **failure: Any) -> Iterator[None]:
     """Let the mongos of an address fail some commands."""
     with by_address(cluster, home).fail_command(commands, **failure):
         yield
@@ -84,7 +84,7 @@ def next_document(stream: Any, method: str) -> Any:
 @pytest.mark.parametrize("failure", RESUMABLE.values(), ids=list(RESUMABLE))
 @pytest.mark.parametrize("method", ["next", "try_next"])
 def test_resume(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     collection: str,
@@ -109,7 +109,7 @@ def test_resume(
 
 
 def test_resume_takes_who_is_there(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:
     """With no other mongos the stream resumes on the one that failed."""
     mongos = cluster.mongos[0]
@@ -124,7 +124,7 @@ def test_resume_takes_who_is_there(
 
 @pytest.mark.skipif(MARKS_UNKNOWN, reason="PyMongo 3.9 and 3.10 mark both mongoses Unknown")
 def test_resume_that_fails_too(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:
     """A resume that fails on the other mongos is retried on the first: it is all that is left."""
     first, second = (mongos.address for mongos in cluster.mongos)
@@ -140,7 +140,7 @@ def test_resume_that_fails_too(
 
 
 def test_resume_is_no_hint_for_others(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:
     """The operations before, after and in another thread go where they went before."""
     first, second = (mongos.address for mongos in cluster.mongos)
@@ -158,7 +158,7 @@ def test_resume_is_no_hint_for_others(
 @asynchronous
 @pytest.mark.parametrize("failure", RESUMABLE.values(), ids=list(RESUMABLE))
 def test_resume_asynchronously(
-    cluster: LocalCluster, asked: Asked, collection: str, failure: dict[str, Any]
+    cluster: Cluster, asked: Asked, collection: str, failure: dict[str, Any]
 ) -> None:
     """AsyncMongoClient resumes on the other mongos as well."""
     first, second = (mongos.address for mongos in cluster.mongos)
@@ -192,7 +192,7 @@ def insert_twice(collection: Any, number: int, session: Any) -> None:
 @pytest.mark.parametrize("failure", OF_THE_MONGOS.values(), ids=list(OF_THE_MONGOS))
 @pytest.mark.parametrize("skip", [0, 1], ids=["first statement", "second statement"])
 def test_with_transaction(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     collection: str,
@@ -217,7 +217,7 @@ def test_with_transaction(
 
 @pytest.mark.parametrize("failure", OF_THE_MONGOS.values(), ids=list(OF_THE_MONGOS))
 def test_a_loop_of_the_applications_own(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     collection: str,
@@ -249,7 +249,7 @@ def test_a_loop_of_the_applications_own(
 
 
 def test_a_write_conflict_moves_nothing(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:
     """A transaction that another one got in the way of is run again where it was."""
     first, _ = (mongos.address for mongos in cluster.mongos)
@@ -266,7 +266,7 @@ def test_a_write_conflict_moves_nothing(
 
 
 def test_a_transaction_takes_who_is_there(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, collection: str
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
 ) -> None:
     """With no other mongos the transaction is run again on the one that failed."""
     mongos = cluster.mongos[0]
@@ -281,7 +281,7 @@ def test_a_transaction_takes_who_is_there(
 
 
 def test_a_session_that_never_comes_back(
-    cluster: LocalCluster, connect: Callable[..., Any], collection: str
+    cluster: Cluster, connect: Callable[..., Any], collection: str
 ) -> None:
     """What is remembered for a session goes with it."""
     client = connect()
@@ -303,7 +303,7 @@ def test_a_session_that_never_comes_back(
 @asynchronous
 @pytest.mark.parametrize("failure", OF_THE_MONGOS.values(), ids=list(OF_THE_MONGOS))
 def test_with_transaction_asynchronously(
-    cluster: LocalCluster, asked: Asked, collection: str, failure: dict[str, Any]
+    cluster: Cluster, asked: Asked, collection: str, failure: dict[str, Any]
 ) -> None:
     """AsyncMongoClient runs a transaction again on the other mongos as well."""
     first, second = (mongos.address for mongos in cluster.mongos)
@@ -333,7 +333,7 @@ def test_with_transaction_asynchronously(
 @pytest.mark.skipif(not RETRIES_ON_OVERLOAD, reason="PyMongo retries overload errors from 4.17 on")
 @pytest.mark.parametrize("retarget", [True, False])
 def test_overload_of_a_read_that_begins_a_transaction(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     retries: list[Retry],

@@ -13,11 +13,12 @@ from support import HOST_UNREACHABLE, MARKS_UNKNOWN, VERSION, Asked, knows_all, 
 import pymongo_deprio
 
 if TYPE_CHECKING:
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster, Mongos
 
 
+@pytest.mark.usefixtures("own_mongoses")
 def test_the_other_mongos_is_dead(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     enabled: None,
@@ -42,7 +43,7 @@ def test_the_other_mongos_is_dead(
 @pytest.mark.parametrize("command", ["find", "insert"])
 @pytest.mark.parametrize("retry", [True, False])
 def test_all_mongoses_fail(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, command: str, retry: bool
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, command: str, retry: bool
 ) -> None:
     """The caller gets the error that PyMongo alone raises, after as many attempts."""
     client = connect(retryReads=retry, retryWrites=retry)
@@ -67,11 +68,8 @@ def test_all_mongoses_fail(
 
 
 @pytest.mark.skipif(VERSION < (3, 12), reason="PyMongo knows load balancers from 3.12 on")
-def test_behind_a_load_balancer(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
-) -> None:
+def test_behind_a_load_balancer(balancer: Mongos, asked: Asked) -> None:
     """There is one address to retry on, and a transaction keeps its connection, as without us."""
-    balancer = cluster.mongos[0]
     client: Any = pymongo.MongoClient(balancer.uri, event_listeners=[asked], loadBalanced=True)
 
     def outcome() -> list[Any]:
@@ -94,7 +92,7 @@ def test_behind_a_load_balancer(
 @pytest.mark.skipif(VERSION < (4, 2), reason="PyMongo has timeoutMS from 4.2 on")
 @pytest.mark.parametrize("sick", [(0, 1), (1, 2), (0, 2)])
 def test_with_a_timeout_every_mongos_is_asked_once(
-    three: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, sick: Any
+    three: Cluster, connect: Callable[..., Any], asked: Asked, enabled: None, sick: Any
 ) -> None:
     """With timeoutMS, three mongoses and two of them failing, the third attempt is on the third."""
     addresses = [mongos.address for mongos in three.mongos]
@@ -115,7 +113,7 @@ def test_with_a_timeout_every_mongos_is_asked_once(
 
 @pytest.mark.skipif(VERSION < (4, 2), reason="PyMongo has timeoutMS from 4.2 on")
 def test_with_a_timeout_and_all_failing_none_is_asked_twice_in_a_row(
-    three: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None
+    three: Cluster, connect: Callable[..., Any], asked: Asked, enabled: None
 ) -> None:
     """Once every mongos has failed, the one that failed longest ago is next."""
     client = connect(three, timeoutMS=300)

@@ -13,7 +13,7 @@ import pymongo_deprio
 
 if TYPE_CHECKING:
     from pymongo_deprio import Event, Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 REPEAT = 10
 # On some versions outside any retry loop, on others in one of their own.
@@ -30,7 +30,7 @@ COMMANDS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("inner", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize("when", ["started", "failed"])
 def test_a_command_in_a_command_listener(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     retries: list[Retry],
@@ -59,7 +59,7 @@ def test_a_command_in_a_command_listener(
 
 
 def test_a_command_in_a_listener_of_ours(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """A listener of retries that runs a command is called once for each, and sees no list."""
     sick, well = (mongos.address for mongos in cluster.mongos)
@@ -84,7 +84,7 @@ def test_a_command_in_a_listener_of_ours(
 
 
 def test_a_list_given_inside_an_operation(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, enabled: None
 ) -> None:
     """Topology's methods take a list there too, on the same client and on another one."""
     listed, other = (mongos.address for mongos in cluster.mongos)

@@ -22,9 +22,11 @@ from support import (
     run,
 )
 
+from pymongo_deprio.cluster import LocalMongos
+
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 REPEAT = 100
 
@@ -64,18 +66,24 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 asynchronous = pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def mongodb_8(cluster: LocalCluster) -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def mongodb_8(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[None]:
     """Let the mongoses speak as those of MongoDB 8.0, which have a bulk write of the client."""
     with ExitStack() as speaking:
         for mongos in cluster.mongos:
-            speaking.enter_context(mongos.speak(25))
+            if isinstance(mongos, LocalMongos):
+                speaking.enter_context(mongos.speak(25))
+        kinds = getattr(getattr(request.node, "callspec", None), "params", {})
+        if "kind" in kinds and kinds["kind"].command == "bulkWrite":
+            speaks = cluster.mongos[0].command("hello")["maxWireVersion"]
+            if speaks < 25:
+                pytest.skip(f"bulkWrite needs MongoDB 8.0 (wire version 25, not {speaks})")
         yield
 
 
 @kinds
 def test_two_mongoses(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     retries: list[Retry],
@@ -99,7 +107,7 @@ def test_two_mongoses(
 
 @kinds
 def test_one_mongos(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, enabled: None, kind: Kind
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, enabled: None, kind: Kind
 ) -> None:
     """With one mongos that fails once, the operation succeeds there at the second attempt."""
     mongos = cluster.mongos[0]
@@ -116,7 +124,7 @@ def test_one_mongos(
 @asynchronous
 @kinds
 def test_two_mongoses_asynchronously(
-    cluster: LocalCluster, asked: Asked, retries: list[Retry], kind: Kind
+    cluster: Cluster, asked: Asked, retries: list[Retry], kind: Kind
 ) -> None:
     """AsyncMongoClient moves to the other mongos as MongoClient does."""
     sick, well = (mongos.address for mongos in cluster.mongos)
@@ -139,7 +147,7 @@ def test_two_mongoses_asynchronously(
 @asynchronous
 @pytest.mark.parametrize("name", ["find_one", "insert_one"])
 def test_prose_tests_asynchronously(
-    cluster: LocalCluster, asked: Asked, enabled: None, name: str
+    cluster: Cluster, asked: Asked, enabled: None, name: str
 ) -> None:
     """Retryable reads 2.1 and retryable writes 4, by AsyncMongoClient."""
     kind = KINDS[name]
@@ -166,7 +174,7 @@ def test_prose_tests_asynchronously(
 @asynchronous
 @kinds
 def test_one_mongos_asynchronously(
-    cluster: LocalCluster, asked: Asked, enabled: None, kind: Kind
+    cluster: Cluster, asked: Asked, enabled: None, kind: Kind
 ) -> None:
     """With one mongos AsyncMongoClient succeeds there at the second attempt."""
     mongos = cluster.mongos[0]
@@ -195,7 +203,7 @@ EXECUTED: dict[str, Any] = {
 
 
 @pytest.fixture
-def transactions(cluster: LocalCluster) -> str:
+def transactions(cluster: Cluster) -> str:
     """Return the name of a collection for transactions, which has one document."""
     with cluster.client() as client:
         client.test.transactions.drop()
@@ -206,7 +214,7 @@ def transactions(cluster: LocalCluster) -> str:
 @transactions_move
 @pytest.mark.skipif(not RETRIES_WRITE_CONCERN_ERRORS, reason="it is not retried")
 def test_commit_moves(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     enabled: None,
@@ -232,7 +240,7 @@ def test_commit_moves(
 
 @transactions_move
 def test_commit_that_did_not_arrive_moves(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     enabled: None,
@@ -266,7 +274,7 @@ def test_commit_that_did_not_arrive_moves(
 
 @transactions_move
 def test_abort_moves(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     enabled: None,
@@ -293,7 +301,7 @@ def test_abort_moves(
 @asynchronous
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_end_of_a_transaction_moves_asynchronously(
-    cluster: LocalCluster, asked: Asked, enabled: None, transactions: str, end: str
+    cluster: Cluster, asked: Asked, enabled: None, transactions: str, end: str
 ) -> None:
     """AsyncMongoClient retries commit and abort on the other mongos."""
     command = f"{end}Transaction"

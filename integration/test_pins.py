@@ -21,7 +21,7 @@ from support import (
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 OVERLOAD: dict[str, Any] = {
     "error_code": 462,
@@ -35,7 +35,7 @@ on_overload = pytest.mark.skipif(
 
 
 @pytest.fixture
-def documents(cluster: LocalCluster) -> Any:
+def documents(cluster: Cluster) -> Any:
     """Put some documents into a collection."""
     with cluster.client() as client:
         client.test.pins.drop()
@@ -44,7 +44,7 @@ def documents(cluster: LocalCluster) -> Any:
 
 
 def test_get_more_stays(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, documents: Any
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, documents: Any
 ) -> None:
     """Each batch of a cursor comes from its mongos, also when its find had to move."""
     client = connect()
@@ -59,7 +59,7 @@ def test_get_more_stays(
 
 
 def test_get_more_that_fails_is_not_sent_elsewhere(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, documents: Any
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, documents: Any
 ) -> None:
     """A getMore that fails reaches the caller as an error, and no other mongos."""
     client = connect()
@@ -78,7 +78,7 @@ def test_get_more_that_fails_is_not_sent_elsewhere(
 
 @pytest.mark.parametrize("error_code", [HOST_UNREACHABLE, 112])
 def test_statements_of_a_transaction_stay(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     documents: Any,
@@ -107,7 +107,7 @@ def test_statements_of_a_transaction_stay(
 @pytest.mark.parametrize("labels", [[], ["RetryableWriteError"], ["TransientTransactionError"]])
 @pytest.mark.parametrize("command", ["insert", "find"])
 def test_overload_in_mid_transaction(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     command: str,
@@ -141,7 +141,7 @@ def test_overload_in_mid_transaction(
 
 @on_overload
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
-def test_overload_in_mid_transaction_asynchronously(cluster: LocalCluster, asked: Asked) -> None:
+def test_overload_in_mid_transaction_asynchronously(cluster: Cluster, asked: Asked) -> None:
     """P7: AsyncMongoClient retries a write in mid-transaction on the transaction's mongos."""
 
     async def main() -> None:
@@ -167,7 +167,7 @@ def test_overload_in_mid_transaction_asynchronously(cluster: LocalCluster, asked
 
 @on_overload
 def test_overload_outside_a_transaction_moves(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """An overload error outside a transaction is retried on the other mongos, as any other."""
     client = connect()
@@ -179,14 +179,14 @@ def test_overload_outside_a_transaction_moves(
             assert asked.where("failed") in ([], [sick])
 
 
-def always_overloaded(cluster: LocalCluster) -> Any:
+def always_overloaded(cluster: Cluster) -> Any:
     """Let the first mongos refuse every update for overload."""
     return cluster.mongos[0].fail_command(["update"], **OVERLOAD)
 
 
 @on_overload
 def test_overload_that_does_not_end(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """A transaction whose mongos stays overloaded is run again until it finds the other one."""
     client = connect()
@@ -205,7 +205,7 @@ def test_overload_that_does_not_end(
 
 @on_overload
 def test_the_error_of_overload_that_does_not_end(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
 ) -> None:
     """The application's own loop is told to run the transaction again; its retries were held."""
     client = connect(server_selector=prefer(cluster.mongos[0].address))
@@ -224,8 +224,9 @@ def test_the_error_of_overload_that_does_not_end(
 
 
 @on_overload
+@pytest.mark.usefixtures("own_mongoses")
 def test_overload_of_a_mongos_that_dies(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     waits_of: Callable[[Any], list[None]],
@@ -258,7 +259,7 @@ def test_overload_of_a_mongos_that_dies(
 
 @on_overload
 def test_overload_of_the_first_statement_of_a_transaction(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """A transaction that has not begun yet begins on the other mongos, and commits there."""
     sick, well = (mongos.address for mongos in cluster.mongos)
@@ -275,7 +276,7 @@ def test_overload_of_the_first_statement_of_a_transaction(
 
 
 def test_a_second_transaction_is_not_held(
-    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
 ) -> None:
     """What one transaction was pinned to does not bind the next one of the same session."""
     client = connect()

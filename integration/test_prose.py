@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 from support import HOST_UNREACHABLE, Asked, knows_all
 
 if TYPE_CHECKING:
-    from pymongo_deprio.cluster import LocalCluster
+    from pymongo_deprio.cluster import Cluster
 
 REPEAT = 100
 
@@ -41,7 +41,7 @@ WRITE: tuple[str, Any, dict[str, Any]] = (
 
 @pytest.mark.parametrize(("command", "operation", "labels"), [READ, WRITE], ids=["2.1", "4"])
 def test_retried_on_a_different_mongos(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     command: str,
@@ -67,7 +67,7 @@ def test_retried_on_a_different_mongos(
 
 @pytest.mark.parametrize(("command", "operation", "labels"), [READ, WRITE], ids=["2.2", "5"])
 def test_retried_on_the_same_mongos(
-    cluster: LocalCluster,
+    cluster: Cluster,
     connect: Callable[..., Any],
     asked: Asked,
     command: str,

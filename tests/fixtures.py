@@ -15,7 +15,7 @@ from pymongo_deprio.cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pymongo_deprio import Address, Event
-    from pymongo_deprio.cluster import Mongos
+    from pymongo_deprio.cluster import Cluster, Mongos
 
 
 def attributes() -> dict[tuple[type, str], Any]:
@@ -122,6 +122,6 @@ def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[None]]:
     return note
 
 
-def by_address(cluster: LocalCluster, address: Address) -> Mongos:
+def by_address(cluster: Cluster, address: Address) -> Mongos:
     """Return the mongos that has an address."""
     return next(mongos for mongos in cluster.mongos if mongos.address == address)
