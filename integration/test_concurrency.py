@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
-from support import HAS_ASYNC, HOST_UNREACHABLE, MARKS_UNKNOWN, connect_async, exit_status, run
+from support import HAS_ASYNC, MARKS_UNKNOWN, RETRYABLE, connect_async, exit_status, run
 
 import pymongo_deprio
 from pymongo_deprio import _activation
@@ -31,7 +31,7 @@ def each_mongos_sick_in_its_own_way(cluster: Cluster) -> Iterator[None]:
     """Let one mongos fail all finds, and the other one all inserts."""
     with ExitStack() as failing:
         for mongos, command in zip(cluster.mongos, ["find", "insert"]):
-            failing.enter_context(mongos.fail_command([command], error_code=HOST_UNREACHABLE))
+            failing.enter_context(mongos.fail_command([command], **RETRYABLE))
         yield
 
 
@@ -144,7 +144,7 @@ def test_fork(cluster: Cluster, connect: Callable[..., Any], retries: list[Retry
     holder = threading.Thread(target=hold_the_lock)
     holder.start()
     locked.wait()
-    with sick.fail_command(["find"], error_code=HOST_UNREACHABLE):
+    with sick.fail_command(["find"], **RETRYABLE):
         child = os.fork()
         if child == 0:
             os._exit(retries_in_a_child(cluster, retries))

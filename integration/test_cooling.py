@@ -18,6 +18,7 @@ from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
     MARKS_UNKNOWN,
+    RETRYABLE,
     Asked,
     connect_async,
     exit_status,
@@ -608,7 +609,7 @@ def test_an_event_says_what_failed(
     client = connect(server_selector=prefer(sick.address))
     with enabled(events, False):
         knows_all(client)
-        with sick.fail_command(["find", "insert"], error_code=HOST_UNREACHABLE):
+        with sick.fail_command(["find", "insert"], **RETRYABLE):
             client.test.cooldown.find_one()
             knows_all(client)
             client.test.cooldown.insert_one({})

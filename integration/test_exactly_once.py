@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Callable
 
-from support import HOST_UNREACHABLE, RETRIES_WRITE_CONCERN_ERRORS, VERSION
+from support import RETRIES_WRITE_CONCERN_ERRORS, RETRYABLE, VERSION
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 # In full where the mechanisms of PyMongo differ most.
 INSERTS = 2000 if VERSION in [(3, 12), (4, 6)] or VERSION >= (4, 20) else 300
 FAILURES: list[dict[str, Any]] = [
-    {"error_code": HOST_UNREACHABLE},
-    {"error_code": 91},
+    RETRYABLE,
+    {**RETRYABLE, "error_code": 91},
     {"close_connection": True},
     {"close_connection": True, "block_time_ms": 2},
 ]
 if RETRIES_WRITE_CONCERN_ERRORS:
     # Executed, and then reported as failed.
-    FAILURES.append({"write_concern_error": {"code": 91, "errmsg": "shutdown in progress"}})
+    FAILURES.append(
+        {
+            "write_concern_error": {"code": 91, "errmsg": "shutdown in progress"},
+            "error_labels": RETRYABLE["error_labels"],
+        }
+    )
 SEED = 20_261_130
 
 

@@ -16,6 +16,7 @@ from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
     MARKS_UNKNOWN,
+    RETRYABLE,
     Asked,
     connect_async,
     knows_all,
@@ -40,7 +41,7 @@ def round_trip_times(client: Any) -> list[float]:
 def test_p1_far_mongos(cluster: Cluster, connect: Callable[..., Any], asked: Asked) -> None:
     """The near mongos is sick, the other is 80 ms away, outside the window: 20 of 20 go there."""
     near, far = cluster.mongos
-    with far.delay_hello(80), near.fail_command(["find", "insert"], error_code=HOST_UNREACHABLE):
+    with far.delay_hello(80), near.fail_command(["find", "insert"], **RETRYABLE):
         client = connect(localThresholdMS=15)
         wait_until(lambda: round_trip_times(client)[-1] > 0.06, "round-trip times")
         for number in range(20):
@@ -180,7 +181,7 @@ def test_p8_bulk_of_many_batches(
             if batch not in failed:
                 failed.add(batch)
                 sick = by_address(cluster, address)
-                sick.fail_command([command], times=1, error_code=HOST_UNREACHABLE)
+                sick.fail_command([command], times=1, **RETRYABLE)
         elif what == "failed":
             knows_all(client)
 

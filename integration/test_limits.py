@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Callable
 import pymongo
 import pytest
 from pymongo.errors import OperationFailure
-from support import HOST_UNREACHABLE, MARKS_UNKNOWN, VERSION, Asked, knows_all, prefer, wait_until
+from support import (
+    HOST_UNREACHABLE,
+    MARKS_UNKNOWN,
+    RETRYABLE,
+    VERSION,
+    Asked,
+    knows_all,
+    prefer,
+    wait_until,
+)
 
 import pymongo_deprio
 
@@ -60,7 +69,7 @@ def test_all_mongoses_fail(
 
     with ExitStack() as failing:
         for mongos in cluster.mongos:
-            failing.enter_context(mongos.fail_command([command], error_code=HOST_UNREACHABLE))
+            failing.enter_context(mongos.fail_command([command], **RETRYABLE))
         alone = outcome()
         with pymongo_deprio.enable(strict=True):
             assert outcome() == alone

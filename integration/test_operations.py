@@ -12,6 +12,7 @@ from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
     RETRIES_WRITE_CONCERN_ERRORS,
+    RETRYABLE,
     VERSION,
     Asked,
     connect_async,
@@ -92,7 +93,7 @@ def test_two_mongoses(
     """Each operation is sent to the sick mongos first, then to the other one, where it succeeds."""
     sick, well = (mongos.address for mongos in cluster.mongos)
     client = connect(server_selector=prefer(sick))
-    with cluster.mongos[0].fail_command([kind.command], error_code=HOST_UNREACHABLE):
+    with cluster.mongos[0].fail_command([kind.command], **RETRYABLE):
         for _ in range(REPEAT):
             knows_all(client)
             asked.reset()
@@ -115,7 +116,7 @@ def test_one_mongos(
     for _ in range(10):
         knows_all(client, 1)
         asked.reset()
-        with mongos.fail_command([kind.command], times=1, error_code=HOST_UNREACHABLE):
+        with mongos.fail_command([kind.command], times=1, **RETRYABLE):
             kind.call(client.test.operations)
         assert asked.where("failed", kind.command) == [mongos.address]
         assert mongos.address in asked.where("succeeded", kind.command)
@@ -138,7 +139,7 @@ def test_two_mongoses_asynchronously(
                 assert asked.where("failed") == [sick]
                 assert asked.where("succeeded", kind.command) == [well]
 
-    with cluster.mongos[0].fail_command([kind.command], error_code=HOST_UNREACHABLE):
+    with cluster.mongos[0].fail_command([kind.command], **RETRYABLE):
         run(main())
     assert len(retries) == REPEAT
     assert all(event.redirected for event in retries)
@@ -160,9 +161,7 @@ def test_prose_tests_asynchronously(
                 with ExitStack() as failing:
                     for mongos in cluster.mongos:
                         failing.enter_context(
-                            mongos.fail_command(
-                                [kind.command], times=1, error_code=HOST_UNREACHABLE
-                            )
+                            mongos.fail_command([kind.command], times=1, **RETRYABLE)
                         )
                     with pytest.raises(pymongo.errors.OperationFailure):
                         await kind.call(client.test.operations)
@@ -183,7 +182,7 @@ def test_one_mongos_asynchronously(
         async with connect_async(mongos, asked, count=1) as client:
             for _ in range(10):
                 asked.reset()
-                with mongos.fail_command([kind.command], times=1, error_code=HOST_UNREACHABLE):
+                with mongos.fail_command([kind.command], times=1, **RETRYABLE):
                     await finished(kind.call(client.test.operations))
                 assert asked.where("failed", kind.command) == [mongos.address]
                 assert mongos.address in asked.where("succeeded", kind.command)
@@ -198,7 +197,8 @@ transactions_move = pytest.mark.skipif(
 )
 # The commit takes effect, and its reply says that it may not have.
 EXECUTED: dict[str, Any] = {
-    "write_concern_error": {"code": HOST_UNREACHABLE, "errmsg": "host unreachable"}
+    "write_concern_error": {"code": HOST_UNREACHABLE, "errmsg": "host unreachable"},
+    "error_labels": RETRYABLE["error_labels"],
 }
 
 
@@ -248,8 +248,8 @@ def test_commit_that_did_not_arrive_moves(
 ) -> None:
     """A commit that never reached the shard is retried on the other mongos as well.
 
-    There the cluster finds that the transaction was not committed and ends it, with an error that
-    tells the application, or with_transaction, to run it again.
+    There the cluster commits it, or finds that it was not committed and ends it, with an error that
+    tells the application, or with_transaction, to run it again. It takes place once.
     """
     client = connect()
     collection = client.test[transactions]
@@ -261,14 +261,15 @@ def test_commit_that_did_not_arrive_moves(
             (pinned,) = set(asked.where("started", "insert")[-1:])
             if not asked.where("started", "commitTransaction"):
                 by_address(cluster, pinned).fail_command(
-                    ["commitTransaction"], times=1, error_code=HOST_UNREACHABLE
+                    ["commitTransaction"], times=1, **RETRYABLE
                 )
 
         with client.start_session() as session:
             session.with_transaction(insert)
-        first, second, third = asked.where("started", "commitTransaction")
-        assert first == asked.where("started", "insert")[0] != second
-        assert third == asked.where("started", "insert")[1]
+        inserts = asked.where("started", "insert")
+        first, second, *again = asked.where("started", "commitTransaction")
+        assert first == inserts[0] != second
+        assert again == inserts[1:]
         assert collection.count_documents({"_id": number}) == 1
 
 
@@ -290,7 +291,7 @@ def test_abort_moves(
             collection.insert_one({"_id": number}, session=session)
             (pinned,) = asked.where("succeeded", "insert")
             with by_address(cluster, pinned).fail_command(
-                ["abortTransaction"], times=1, error_code=HOST_UNREACHABLE
+                ["abortTransaction"], times=1, **RETRYABLE
             ):
                 session.abort_transaction()
         first, second = asked.where("started", "abortTransaction")

@@ -50,6 +50,11 @@ RETRIES_WRITE_CONCERN_ERRORS = not (3, 11, 0) <= tuple(pymongo.version_tuple[:3]
 RETRIES_ON_OVERLOAD = VERSION >= (4, 17)
 
 HOST_UNREACHABLE = 6
+RETRYABLE: dict[str, Any] = {
+    "error_code": HOST_UNREACHABLE,
+    "error_labels": ["RetryableWriteError"],
+}
+"""What makes reads and writes retry. A mongod adds the label by itself, a mongos does not."""
 
 
 class Asked(CommandListener):
