@@ -23,6 +23,7 @@ from support import (
     prefer,
     run,
     wait_until,
+    wait_until_async,
 )
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ def test_p1_far_mongos_asynchronously(cluster: Cluster, asked: Asked) -> None:
     near, far = cluster.mongos
 
     async def main() -> None:
-        async with connect_async(cluster, asked, localThresholdMS=15) as client:
-            assert round_trip_times(client)[-1] > 0.06
+        async with connect_async(
+            cluster, asked, localThresholdMS=15, heartbeatFrequencyMS=500
+        ) as client:
+            await wait_until_async(lambda: round_trip_times(client)[-1] > 0.05, "round-trip times")
             for _ in range(20):
                 asked.reset()
                 await client.test.faults.find_one()

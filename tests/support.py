@@ -141,11 +141,16 @@ async def knows_all_async(client: Any, count: int = 2) -> None:
     """Wait until the AsyncMongoClient knows all servers."""
     if len(client.nodes) < count:
         await client._topology.request_check_all(0)
+    await wait_until_async(lambda: len(client.nodes) >= count, f"{count} known servers")
+
+
+async def wait_until_async(true: Callable[[], object], what: str) -> None:
+    """Wait for something to become true, while other tasks run."""
     for _ in range(5000):
-        if len(client.nodes) >= count:
+        if true():
             return
         await asyncio.sleep(0.002)
-    raise AssertionError(f"waited for {count} known servers")
+    raise AssertionError(f"waited for {what}")
 
 
 async def finished(result: Awaitable[T] | T) -> T:
