@@ -1,0 +1,1 @@
+"""A small shop on a sharded MongoDB cluster."""
