@@ -58,6 +58,12 @@ AROUND = [
 MATRIX_TESTS = ["tests", "integration", *(f"--ignore={path}" for path in AROUND)]
 
 
+IS_INSTALLED = """
+import sys, pymongo_deprio
+assert pymongo_deprio.__file__.startswith(sys.prefix), pymongo_deprio.__file__
+"""
+
+
 class Combination(NamedTuple):
     """One run of the matrix."""
 
@@ -101,6 +107,35 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def docker(session: nox.Session) -> None:
+    """Run the integration tests on a real cluster in Docker; ``-- 4.6.3`` for another PyMongo."""
+    session.install(".[test]", *(f"pymongo=={version}" for version in session.posargs))
+    session.run("pytest", "integration", "--deprio-cluster=docker", "--deprio-require")
+
+
+@nox.session
+def example(session: nox.Session) -> None:
+    """Run the example's tests and the README's project, as a user would, from the built wheel."""
+    session.install("uv")
+    folder = Path(session.create_tmp())
+    shutil.rmtree(folder)
+    shutil.copytree(HERE / "examples", folder)
+    wheel = _build(str(Path(session.bin, "uv")), folder)
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    (project,) = re.findall(r"```python\n(# test_orders.py\n.*?)```", readme, re.DOTALL)
+    (folder / "test_orders.py").write_text(project, encoding="utf-8")
+    for pymongo in "pymongo==4.5.0", "pymongo":
+        session.install("--upgrade", f"{wheel}[demo]", "pytest", pymongo)
+        with session.chdir(folder):
+            session.run("python", "-c", IS_INSTALLED)
+            with session.chdir("orders"):
+                session.run("python", "-m", "pytest", "-q")
+            session.run("pytest", "-q", "test_orders.py::test_enabled")
+            # Alone, PyMongo goes back to a mongos that has failed.
+            session.run("pytest", "-q", "test_orders.py::test_alone", success_codes=[1])
+
+
+@nox.session
 def matrix(session: nox.Session) -> None:
     """Run the core and prose tests on every line of PyMongo; ``-- 4.6.3 4.16.0`` for some."""
     combinations = [Combination(*line) for line in LINES.items()]
@@ -134,13 +169,18 @@ def _run(session: nox.Session, combinations: list[Combination]) -> None:
     uv = str(Path(session.bin, "uv"))
     root = Path(session.create_tmp())
     shutil.rmtree(root, ignore_errors=True)
-    subprocess.run([uv, "build", "-q", "--wheel", "-o", root, HERE], check=True)
-    (wheel,) = root.glob("*.whl")
+    wheel = _build(uv, root)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         passed = list(pool.map(lambda one: _run_one(one, uv, wheel), combinations))
     if not all(passed):
         session.error(f"{passed.count(False)} of {len(passed)} combinations failed")
     session.log(f"{len(passed)} combinations passed")
+
+
+def _build(uv: str, folder: Path) -> Path:
+    subprocess.run([uv, "build", "-q", "--wheel", "-o", folder, HERE], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def _run_one(combination: Combination, uv: str, wheel: Path) -> bool:
