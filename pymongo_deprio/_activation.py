@@ -58,7 +58,7 @@ class _State:
         self._is_changing = False
 
     def after_fork(self) -> None:
-        self.memory.forget()
+        self.memory.after_fork()
         # Reentrant: a signal handler or a finalizer may come here while its own thread holds them.
         self._lock = threading.RLock()
         # Apart, and never held while anything else is called: a retry takes it.

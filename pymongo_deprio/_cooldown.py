@@ -8,6 +8,7 @@ are given, and what is to be told is returned.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Collection, Iterable, NamedTuple
 
@@ -26,7 +27,11 @@ class _Cooling:
     strikes: int
     began: float
     until: float
-    prober: object = None
+    # Weak: one that was never finished must not keep the others away for good.
+    prober: weakref.ref[object] | None = None
+
+    def is_probed(self) -> bool:
+        return self.prober is not None and self.prober() is not None
 
     def is_over(self, now: float) -> bool:
         # Before its beginning is a clock that was set back.
@@ -91,17 +96,17 @@ class Cooldowns:
         cooling: set[Address] = set()
         probe = None
         for address, entry in self._cooling.items():
-            if entry.prober is not None or not entry.is_over(now):
+            if entry.is_probed() or not entry.is_over(now):
                 cooling.add(address)
             elif prober is not None and probe is None:
-                entry.prober = prober
+                entry.prober = weakref.ref(prober)
                 probe = address
         return Plan(frozenset(cooling), probe, now)
 
     def release(self, prober: object) -> None:
         """Let others probe, as this one did not or has finished."""
         for entry in self._cooling.values():
-            if entry.prober is prober:
+            if entry.prober is not None and entry.prober() is prober:
                 entry.prober = None
 
     def judge(self, well: Address, since: float, suspicions: Iterable[Suspicion]) -> list[Event]:

@@ -110,6 +110,12 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _error_in(frame: FrameType) -> Any:
+    with contextlib.suppress(Exception):  # what else may stand in between
+        return _variable_of(frame)
+    return None
+
+
+def _variable_of(frame: FrameType) -> Any:
     variables = (*frame.f_code.co_varnames, *frame.f_code.co_cellvars)
     if "last_error" in variables:
         return frame.f_locals.get("last_error")

@@ -28,31 +28,39 @@ class Memory:
 
     def __init__(self) -> None:
         """Begin empty, and remember nothing before ``begin``."""
+        self._lock = threading.RLock()
         self._cooldown: Cooldown | None = None
         self._is_on = False
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget everything, and who holds the lock: after a fork, another thread of the parent."""
-        self._lock = threading.RLock()
         # Clients are equal when they have the same seeds; the settings of each are its own.
         self._cooldowns: WeakKeyDictionary[Any, Cooldowns] = WeakKeyDictionary()
         self._sessions: WeakKeyDictionary[Any, tuple[Address, ...]] = WeakKeyDictionary()
         self._resuming: dict[object, Address | None] = {}
-        self.is_empty = True
+
+    def after_fork(self) -> None:
+        """Forget everything, and who holds the lock: another thread of the parent may."""
+        self._lock = threading.RLock()
+        self._forget()
 
     def begin(self, cooldown: Cooldown | None) -> None:
         """Remember from now on; what is cooling by other options is forgotten."""
-        if not self._is_on or cooldown != self._cooldown:
-            self._cooldown = cooldown
-            self._is_on = True
-            self.forget()
+        with self._lock:
+            if not self._is_on or cooldown != self._cooldown:
+                self._cooldown = cooldown
+                self._is_on = True
+                self._forget()
 
     def end(self) -> None:
         """Forget everything, and remember nothing from now on."""
-        self._is_on = False
-        self._cooldown = None
-        self.forget()
+        with self._lock:
+            self._is_on = False
+            self._cooldown = None
+            self._forget()
+
+    def _forget(self) -> None:
+        with self._changing():
+            self._cooldowns.clear()
+            self._sessions.clear()
+            self._resuming.clear()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -122,7 +130,8 @@ class Memory:
     def resuming(self, owner: object, failed: Address | None) -> Iterator[None]:
         """Let the next operation of a thread or task, in this block, go elsewhere."""
         with self._changing():
-            self._resuming[owner] = failed
+            if self._is_on:
+                self._resuming[owner] = failed
         try:
             yield
         finally:

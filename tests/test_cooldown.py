@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Prober:
+    """Stands for an operation: it can be referred to weakly."""
 
 
 @pytest.fixture
@@ -113,7 +118,7 @@ def test_a_success_from_before_ends_nothing(cooldowns: Cooldowns, clock: Clock) 
 def test_one_probe(cooldowns: Cooldowns, clock: Clock) -> None:
     """When the time is over one operation may look, while the others leave the mongos out."""
     convict(cooldowns, clock)
-    first, second = object(), object()
+    first, second = Prober(), Prober()
     clock.now += 0.99
     assert look(cooldowns, first) == ({A}, None)
     clock.now += 0.01
@@ -127,11 +132,22 @@ def test_one_probe(cooldowns: Cooldowns, clock: Clock) -> None:
     assert look(cooldowns, second) == (set(), A)
 
 
+def test_a_probe_that_is_lost(cooldowns: Cooldowns, clock: Clock) -> None:
+    """One that was dropped without release, as by an exception out of the blue, holds up nobody."""
+    convict(cooldowns, clock)
+    clock.now += 1
+    lost = Prober()
+    assert look(cooldowns, lost) == (set(), A)
+    del lost
+    gc.collect()
+    assert look(cooldowns, Prober()) == (set(), A)
+
+
 def test_a_probe_that_fails_is_a_strike(cooldowns: Cooldowns, clock: Clock) -> None:
     """The mongos cools down for longer then, and the next probe comes after that."""
     convict(cooldowns, clock)
     clock.now += 1
-    probe = object()
+    probe = Prober()
     at = cooldowns.plan(probe).at
     clock.now += 0.5
     assert cooldowns.judge(B, at, [Suspicion(A, at)]) == [CooldownStarted(A, 2.0, 2)]
@@ -225,7 +241,7 @@ def an_operation(cooldowns: Cooldowns, kind: str, values: list[Any], known: set[
     """Let an operation on known servers take place, as the wrappers do."""
     if kind == "probe":
         (succeeds,) = values
-        prober = object()
+        prober = Prober()
         plan = cooldowns.plan(prober)
         try:
             if plan.probe is None or not succeeds:

@@ -79,7 +79,7 @@ def test_forgotten(memory: Memory, forget: str) -> None:
     convict(memory, client)
     memory.ended_transaction(session, (A,))
     if forget == "fork":
-        memory.forget()
+        memory.after_fork()
     elif forget == "end":
         memory.end()
     else:
@@ -109,7 +109,7 @@ def test_a_fork_does_not_wait_for_the_parents_lock(memory: Memory) -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     locked.wait()
-    memory.forget()
+    memory.after_fork()
     convict(memory, Thing())
     release.set()
     holder.join()
@@ -119,7 +119,10 @@ def test_nothing_is_remembered_while_off(memory: Memory) -> None:
     """An operation that ends after disable() leaves nothing."""
     memory.end()
     assert memory.judge(Thing(), B, 0.0, [Suspicion(A, 0.0)]) == []
-    memory.ended_transaction(Thing(), (A,))
+    session = Thing()
+    memory.ended_transaction(session, (A,))
+    with memory.resuming("this thread", A):
+        assert memory.is_empty
     assert memory.is_empty
 
 
