@@ -19,6 +19,7 @@ from support import (
     HOST_UNREACHABLE,
     MARKS_UNKNOWN,
     RETRYABLE,
+    VERSION,
     Asked,
     connect_async,
     exit_status,
@@ -26,6 +27,7 @@ from support import (
     prefer,
     run,
     wait_until,
+    wait_until_async,
 )
 
 import pymongo_deprio
@@ -599,6 +601,33 @@ def test_a_probe_that_is_given_up(
         knows_all(client)
         client.test.cooldown.find_one()
         assert of(CooldownEnded, events) == [CooldownEnded(sick.address, "success")]
+
+
+@pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 take it for a network error")
+def test_a_probe_that_is_cancelled(cluster: Cluster, asked: Asked, events: list[Event]) -> None:
+    """A task that is cancelled while it probes leaves the way to the next one."""
+    sick = cluster.mongos[0]
+    selector = prefer(sick.address)
+
+    async def main() -> None:
+        async with connect_async(cluster, asked, server_selector=selector) as client:
+            with sick.fail_command("find", times=1, error_code=HOST_UNREACHABLE):
+                await client.test.cooldown.find_one()
+            await wait_until_async(lambda: nobody_is_cooling(client), "the time to be over")
+            asked.reset()
+            with sick.fail_command("find", times=1, block_time_ms=1000):
+                probe = asyncio.ensure_future(client.test.cooldown.find_one())
+                await wait_until_async(lambda: asked.where("started", "find"), "the probe")
+                assert not nobody_is_cooling(client)
+                probe.cancel()
+                await asyncio.gather(probe, return_exceptions=True)
+            assert nobody_is_cooling(client)
+            await client.test.cooldown.find_one()
+            assert asked.where("started", "find") == [sick.address] * 2
+
+    with enabled(events, Cooldown(base=0.01, maximum=0.01)):
+        run(main())
+    assert of(CooldownEnded, events) == [CooldownEnded(sick.address, "success")]
 
 
 def test_an_event_says_what_failed(
