@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional, Protocol, Tuple, Union
 
 Address = Tuple[str, Optional[int]]
@@ -129,8 +129,7 @@ class Stats:
 
     def plus(self, **more: int) -> Stats:
         """Return these counts with some of them higher."""
-        counts = asdict(self)
-        return Stats(**{name: counts[name] + more.get(name, 0) for name in counts})
+        return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def counting(self, event: Event) -> Stats:
         """Return these counts with one more event."""
