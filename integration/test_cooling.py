@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -437,30 +438,66 @@ def test_pins_stay(
     client.test.cooldown.drop()
 
 
+def update_many(client: Any) -> None:
+    """Do what PyMongo does not retry."""
+    client.test.cooldown.update_many({}, {"$set": {"n": 1}})
+
+
+def read(client: Any) -> None:
+    """Do what PyMongo retries, if the client does not forbid it."""
+    client.test.cooldown.find_one()
+
+
+def count(client: Any) -> None:
+    """Do the same by another way of PyMongo's."""
+    client.test.cooldown.count_documents({})
+
+
+def read_in_a_transaction(client: Any) -> None:
+    """Do what is not retried, as it is in a transaction."""
+    with client.start_session() as session, session.start_transaction():
+        client.test.cooldown.find_one(session=session)
+
+
+@pytest.mark.parametrize(
+    ("operation", "options", "probes"),
+    [
+        (update_many, {}, 0),
+        (read_in_a_transaction, {}, 0),
+        (read, {"retryReads": False, "retryWrites": False}, 0),
+        (read, {}, 10),
+        (count, {}, 10),
+    ],
+)
 def test_what_is_not_retried_does_not_probe(
-    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+    cluster: Cluster,
+    connect: Callable[..., Any],
+    events: list[Event],
+    operation: Callable[[Any], None],
+    options: dict[str, Any],
+    probes: int,
 ) -> None:
-    """An operation that PyMongo would not retry is not sent to a sick mongos to see."""
-    sick, well = cluster.mongos
-    order = [sick.address]
-
-    def server_selector(servers: list[Any]) -> list[Any]:
-        return prefer(*order)(servers)
-
-    client = connect(server_selector=server_selector)
-    before = pymongo_deprio.stats()
-    with enabled(events, Cooldown(base=0.001, maximum=0.001)), sick.fail_command(
-        ["find", "update"], error_code=HOST_UNREACHABLE
+    """An operation that PyMongo would not retry does not fail for the sake of a probe."""
+    client = connect(**options)
+    before = pymongo_deprio.stats().probes
+    with enabled(events), everywhere(
+        cluster, "find", "update", "aggregate", error_code=HOST_UNREACHABLE
     ):
-        knows_all(client)
-        client.test.cooldown.find_one()
-        order[0] = well.address
-        wait_until(lambda: nobody_is_cooling(client), "the time to be over")
-        knows_all(client)
-        for _ in range(10):
-            client.test.cooldown.update_many({}, {"$set": {"n": 1}})
-    assert set(asked.where("started", "update")) == {well.address}
-    assert pymongo_deprio.stats().probes == before.probes
+        for number in range(10):
+            knows_all(client)
+            convicted_long_ago(client, cluster.mongos[0].address)
+            assert pymongo_deprio.stats().probes - before == min(number, probes)
+            with contextlib.suppress(PyMongoError):
+                operation(client)
+    assert pymongo_deprio.stats().probes - before == probes
+
+
+def convicted_long_ago(client: Any, address: Any) -> None:
+    """Let the time of a mongos's cooldown be over."""
+    memory = _activation._state.memory
+    settings = client._topology._settings
+    memory.judge(settings, ("none", 0), 0.0, [Suspicion(address, 0.0)])
+    memory._cooldowns[settings]._cooling[address].until = 0.0
 
 
 def nobody_is_cooling(client: Any) -> bool:

@@ -37,18 +37,25 @@ class Parameters:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
-            names = list(inspect.signature(function).parameters)[1:]
+            parameters = list(inspect.signature(function).parameters.values())[1:]
         except (TypeError, ValueError):  # nothing that tells its parameters
-            names = []
-        self._index = {name: index for index, name in enumerate(names)}
+            parameters = []
+        self._index = {parameter.name: index for index, parameter in enumerate(parameters)}
+        self._defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not parameter.empty
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._index
 
     def get(self, name: str, args: Args, kwargs: Kwargs) -> Any:
-        """Return the argument of a call, or None where it was not given."""
+        """Return the argument of a call, or its default, or None where there is none."""
         index = self._index.get(name, len(args))
-        return args[index] if index < len(args) else kwargs.get(name)
+        if index < len(args):
+            return args[index]
+        return kwargs[name] if name in kwargs else self._defaults.get(name)
 
     def put(self, name: str, value: object, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Return the arguments of a call with one of them changed."""
@@ -70,6 +77,19 @@ def where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
     )
     address = operation.server.description.address
     return (*operation.failed, address) if of_the_last else operation.failed
+
+
+def may_be_retried(client: Any, session: Any, *, retryable: object) -> bool:
+    """Tell whether PyMongo would retry an operation.
+
+    :param retryable: what the retry loop is told. Up to 4.5 it looks further by itself.
+    """
+    options = getattr(client, "_MongoClient__options", None)
+    return (
+        bool(retryable)
+        and not (session is not None and session._transaction.active())
+        and (options is None or (options.retry_reads and options.retry_writes))
+    )
 
 
 def type_of_topology(client: Any) -> str | None:

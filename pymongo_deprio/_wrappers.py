@@ -26,6 +26,7 @@ from pymongo_deprio._inside import (
     is_starting_transaction,
     last_error,
     log_once,
+    may_be_retried,
     speaks_of_the_server,
     type_of_topology,
     where_it_failed,
@@ -116,8 +117,14 @@ class Loop:
             operation.close(token)
 
     def _prepare(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
-        # What is not retried must not fail for the sake of a probe.
-        operation.may_probe = bool(self._parameters.get("retryable", args, kwargs))
+        try:
+            operation.may_probe = may_be_retried(
+                operation.client,
+                self._parameters.get("session", args, kwargs),
+                retryable=self._parameters.get("retryable", args, kwargs),
+            )
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            log_once("An operation does not probe, since it is not known whether it is retried")
 
     def _succeeded(self, operation: Operation) -> None:
         try:
