@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
+from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 from support import (
     HAS_ASYNC,
@@ -228,7 +229,8 @@ def test_a_mongos_that_hangs(
             client.test.cooldown.find_one()
 
     # A mongos that hangs altogether is found out by its monitor sooner or later.
-    with pymongo_deprio.enable(on_event=listener, cooldown=SHORT), sick.fail_command(
+    cooldown = Cooldown(base=0.1, maximum=10)
+    with pymongo_deprio.enable(on_event=listener, cooldown=cooldown), sick.fail_command(
         "find", block_time_ms=1000
     ):
         began.at = time.monotonic()
@@ -497,7 +499,7 @@ def convicted_long_ago(client: Any, address: Any) -> None:
     memory = _activation._state.memory
     settings = client._topology._settings
     memory.judge(settings, ("none", 0), 0.0, [Suspicion(address, 0.0)])
-    memory._cooldowns[settings]._cooling[address].until = 0.0
+    memory._cooldowns[settings]._cooling[address].seconds = 0.0
 
 
 def nobody_is_cooling(client: Any) -> bool:
@@ -621,23 +623,74 @@ def test_clients_that_are_dropped(cluster: Cluster, events: list[Event]) -> None
 def test_a_probe_that_is_given_up(
     cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
 ) -> None:
-    """A probe whose operation fails everywhere leaves the way to the next one."""
+    """A probe whose operation fails everywhere leaves the way to another one, after a while."""
     sick, _ = cluster.mongos
     client = connect(server_selector=prefer(sick.address))
-    with enabled(events, Cooldown(base=0.01, maximum=0.01)):
+    with enabled(events, Cooldown(base=0.2, maximum=0.2)):
         convict(client, sick)
-        wait_until(lambda: nobody_is_cooling(client), "the time to be over")
         with everywhere(cluster, "find", error_code=HOST_UNREACHABLE):
-            for _ in range(5):
+            for _ in range(3):
+                wait_until(lambda: nobody_is_cooling(client), "the time to be over")
                 knows_all(client)
                 asked.reset()
                 with pytest.raises(PyMongoError):
                     client.test.cooldown.find_one()
                 assert asked.where("started", "find")[0] == sick.address
+                assert not nobody_is_cooling(client)
         assert len(of(CooldownStarted, events)) == 1
+        wait_until(lambda: nobody_is_cooling(client), "the time to be over")
         knows_all(client)
         client.test.cooldown.find_one()
         assert of(CooldownEnded, events) == [CooldownEnded(sick.address, "success")]
+
+
+def test_a_probe_whose_time_is_up(
+    cluster: Cluster, connect: Callable[..., Any], events: list[Event]
+) -> None:
+    """A probe that fails without a retry, as its time is up, is not followed by another at once."""
+    sick, _ = cluster.mongos
+    client = connect()
+    before = pymongo_deprio.stats().probes
+    with enabled(events), sick.fail_command("find", error_code=50):
+        knows_all(client)
+        convicted_long_ago(client, sick.address)
+        memory = _activation._state.memory
+        memory._cooldowns[client._topology._settings]._cooling[sick.address].seconds = 1000.0
+        memory._cooldowns[client._topology._settings]._cooling[sick.address].began -= 2000.0
+        with pytest.raises(OperationFailure):
+            client.test.cooldown.find_one()
+        for _ in range(20):
+            client.test.cooldown.find_one()
+    assert pymongo_deprio.stats().probes == before + 1
+
+
+def test_an_unacknowledged_write_proves_nothing(
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+) -> None:
+    """It succeeds on every mongos that takes its bytes; the cooldown goes on."""
+    sick, _ = cluster.mongos
+    client = connect(server_selector=prefer(sick.address))
+    unacknowledged = client.test.get_collection("cooldown", write_concern=WriteConcern(w=0))
+    with enabled(events):
+        knows_all(client)
+        convicted_long_ago(client, sick.address)
+        unacknowledged.insert_one({})
+        assert asked.where("started", "insert") == [sick.address]
+        assert not of(CooldownEnded, events)
+
+
+def test_a_retry_does_not_try_its_luck(
+    three: Cluster, connect: Callable[..., Any], asked: Asked, events: list[Event]
+) -> None:
+    """While there is a third mongos, it leaves out one that nobody has probed yet."""
+    convicted, failing, well = (mongos.address for mongos in three.mongos)
+    client = connect(three, server_selector=prefer(failing, convicted))
+    with enabled(events), three.mongos[1].fail_command("find", error_code=HOST_UNREACHABLE):
+        knows_all(client, 3)
+        convicted_long_ago(client, convicted)
+        asked.reset()
+        client.test.cooldown.find_one()
+    assert asked.where("started") == [failing, well]
 
 
 @pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 take it for a network error")

@@ -155,6 +155,28 @@ def test_resume_is_no_hint_for_others(
         assert asked.where("started", "find") == [first]
 
 
+def test_a_listener_does_not_take_the_hint(
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked, collection: str
+) -> None:
+    """What an application's listener runs while the old cursor is closed is no resume."""
+    first, second = (mongos.address for mongos in cluster.mongos)
+    client = connect(server_selector=prefer(first))
+
+    def run_a_find(what: str, command: str, address: Address) -> None:
+        if (what, command) == ("started", "killCursors"):
+            client.test[collection].find_one()
+
+    with client.test[collection].watch(max_await_time_ms=50) as stream:
+        asked.reset()
+        asked.hook = run_a_find
+        with failing(cluster, first, "getMore", times=1, **RESUMABLE["error"]):
+            client.test[collection].insert_one({"_id": 1})
+            stream.next()
+        asked.hook = lambda *event: None
+        assert asked.where("started", "find") == [first]
+        assert asked.where("started", "aggregate") == [second]
+
+
 @asynchronous
 @pytest.mark.parametrize("failure", RESUMABLE.values(), ids=list(RESUMABLE))
 def test_resume_asynchronously(
@@ -357,3 +379,24 @@ def test_overload_of_a_read_that_begins_a_transaction(
         assert asked.where("succeeded", "find", "insert", "commitTransaction") == [home] * 3
     assert inserts.count_documents({}) == 10
     assert {event.redirected for event in retries} == {retarget}
+
+
+@pytest.mark.skipif(not RETRIES_ON_OVERLOAD, reason="PyMongo retries overload errors from 4.17 on")
+def test_overload_of_a_read_that_begins_a_transaction_asynchronously(
+    cluster: Cluster, asked: Asked, collection: str
+) -> None:
+    """AsyncMongoClient begins the transaction on the other mongos as well."""
+    first, second = (mongos.address for mongos in cluster.mongos)
+    overload = {"error_code": 462, "error_labels": ["SystemOverloadedError", "RetryableError"]}
+    options: Any = {"server_selector": prefer(first), "enableOverloadRetargeting": True}
+
+    async def main() -> None:
+        async with connect_async(cluster, asked, **options) as client:
+            for _ in range(5):
+                asked.reset()
+                with failing(cluster, first, "find", times=1, **overload):
+                    async with client.start_session() as session, await session.start_transaction():
+                        await client.test[collection].find_one({}, session=session)
+                assert asked.where("started", "find") == [first, second]
+
+    run(main())

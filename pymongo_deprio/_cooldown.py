@@ -26,16 +26,19 @@ _DOUBLINGS = 64
 class _Cooling:
     strikes: int
     began: float
-    until: float
+    seconds: float
     # Weak: one that was never finished must not keep the others away for good.
     prober: weakref.ref[object] | None = None
+    probed_since: float = 0.0
 
-    def is_probed(self) -> bool:
-        return self.prober is not None and self.prober() is not None
+    def is_probed(self, now: float, maximum: float) -> bool:
+        # A probe that takes longer is perhaps only a long query.
+        is_new = self.probed_since <= now < self.probed_since + maximum
+        return is_new and self.prober is not None and self.prober() is not None
 
     def is_over(self, now: float) -> bool:
         # Before its beginning is a clock that was set back.
-        return not self.began <= now < self.until
+        return not self.began <= now < self.began + self.seconds
 
 
 class Plan(NamedTuple):
@@ -87,27 +90,35 @@ class Cooldowns:
             del self._cooling[address]
         return [CooldownEnded(address, "left") for address in left]
 
-    def plan(self, prober: object = None) -> Plan:
+    def plan(self, prober: object = None, *, is_retry: bool = False) -> Plan:
         """Say what a selection should leave out, and whether it should probe.
 
         :param prober: who may do that, until ``release``; None if it must not.
+        :param is_retry: it must not try its luck where nobody has probed yet.
         """
         now = self._clock()
         cooling: set[Address] = set()
         probe = None
         for address, entry in self._cooling.items():
-            if entry.is_probed() or not entry.is_over(now):
+            is_probed = entry.is_probed(now, self._options.maximum)
+            if is_retry or is_probed or not entry.is_over(now):
                 cooling.add(address)
             elif prober is not None and probe is None:
-                entry.prober = weakref.ref(prober)
+                entry.prober, entry.probed_since = weakref.ref(prober), now
                 probe = address
         return Plan(frozenset(cooling), probe, now)
 
-    def release(self, prober: object) -> None:
-        """Let others probe, as this one did not or has finished."""
+    def release(self, prober: object, *, failed: bool = False) -> None:
+        """Let others probe, as this one did not or has finished.
+
+        :param failed: its operation failed altogether: the next one waits as long as it did, or one
+            after the other would probe and fail.
+        """
         for entry in self._cooling.values():
             if entry.prober is not None and entry.prober() is prober:
                 entry.prober = None
+                if failed:
+                    entry.began = self._clock()
 
     def judge(self, well: Address, since: float, suspicions: Iterable[Suspicion]) -> list[Event]:
         """Draw the conclusions from an operation that succeeded.
@@ -140,5 +151,5 @@ class Cooldowns:
             self._options.base * 2.0 ** min(strikes - 1, _DOUBLINGS), self._options.maximum
         ) * self._uniform(1 - self._options.jitter, 1 + self._options.jitter)
         now = self._clock()
-        self._cooling[address] = _Cooling(strikes, now, now + seconds)
+        self._cooling[address] = _Cooling(strikes, now, seconds)
         return CooldownStarted(address, seconds, strikes)

@@ -156,7 +156,7 @@ def _cause(error: Any) -> Any:
 
 
 def address_of_cursor(stream: Any) -> Any:
-    """Return the server of a change stream's cursor."""
+    """Return the server of a change stream's last cursor; None before the first."""
     return getattr(getattr(stream, "_cursor", None), "address", None)
 
 

@@ -73,7 +73,12 @@ class Memory:
     # -- Cooldown ----------------------------------------------------------------------------------
 
     def plan(
-        self, client: Any, known: Collection[Address], prober: object = None
+        self,
+        client: Any,
+        known: Collection[Address],
+        prober: object = None,
+        *,
+        is_retry: bool = False,
     ) -> tuple[Plan, list[Event]]:
         """Say what a selection of a client should leave out; see `Cooldowns.plan`.
 
@@ -87,14 +92,14 @@ class Memory:
             events = cooldowns.forget_all_but(known)
             if not cooldowns:
                 del self._cooldowns[client]
-            return cooldowns.plan(prober), events
+            return cooldowns.plan(prober, is_retry=is_retry), events
 
-    def release(self, client: Any, prober: object) -> None:
+    def release(self, client: Any, prober: object, *, failed: bool = False) -> None:
         """See `Cooldowns.release`."""
         with self._lock:
             cooldowns = self._cooldowns.get(client)
             if cooldowns is not None:
-                cooldowns.release(prober)
+                cooldowns.release(prober, failed=failed)
 
     def judge(
         self, client: Any, well: Address, since: float, suspicions: Iterable[Suspicion]

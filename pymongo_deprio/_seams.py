@@ -111,7 +111,7 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[Seam]:
     streams = importlib.import_module(f"{package}.change_stream")
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
     resume = _wrappers.Resume(observer.memory)
-    yield _Place(streams, stream, "_resume").seam(
+    yield _Place(streams, stream, "_create_cursor").seam(
         resume.asynchronous if asynchronous else resume.sync
     )
 

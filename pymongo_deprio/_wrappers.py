@@ -129,9 +129,9 @@ class Loop:
     def _succeeded(self, operation: Operation) -> None:
         try:
             well = operation.server.description.address
-            for event in self._memory.judge(
-                operation.topology, well, operation.since, operation.suspicions
-            ):
+            # What is not retried may not even be acknowledged: its success proves nothing.
+            since = operation.since if operation.may_probe else 0.0
+            for event in self._memory.judge(operation.topology, well, since, operation.suspicions):
                 self._observer.report(event)
         except Exception:  # noqa: BLE001 - whatever it is, the operation succeeded
             log_once("What an operation's success says could not be noted")
@@ -140,6 +140,8 @@ class Loop:
         try:
             if not isinstance(error, errors().PyMongoError):
                 return
+            if operation.is_probing:
+                self._memory.release(operation.topology, operation, failed=True)
             if operation.held and error.has_error_label(OVERLOADED):
                 # PyMongo alone sends the last attempts to another mongos, whose answer tells the
                 # application to run the transaction again.
@@ -275,7 +277,9 @@ class Attempt:
         probe = None
         if not self._memory.is_empty:
             known = topology._description.server_descriptions()
-            plan, events = self._memory.plan(operation.topology, known, prober)
+            plan, events = self._memory.plan(
+                operation.topology, known, prober, is_retry=operation.server is not None
+            )
             cooling, probe, operation.since = plan
             operation.is_probing |= probe is not None
             for event in events:
@@ -293,7 +297,8 @@ class Attempt:
         """
         if is_starting_transaction(session):
             if operation.client.options.enable_overload_retargeting:
-                session._unpin()
+                # As its _unpin does, which is a coroutine for AsyncMongoClient.
+                session._transaction.pinned_address = None
         elif self._lost_its_pin(operation, args, kwargs):
             operation.held = True
             args, kwargs = self._parameters.put("address", operation.failed[-1], args, kwargs)
@@ -369,19 +374,19 @@ def _outside_operations() -> Iterator[None]:
 
 
 class Resume:
-    """Wraps ``ChangeStream._resume``: its operation begins on another mongos."""
+    """Wraps ``ChangeStream._create_cursor``: on a resume it asks another mongos than before."""
 
     def __init__(self, memory: Memory) -> None:
         """Remember where the stream failed, for that long."""
         self._memory = memory
 
     def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Resume a change stream."""
+        """Create the cursor of a change stream."""
         with self._memory.resuming(Operation.here(), address_of_cursor(instance)):
             return wrapped(*args, **kwargs)
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Resume a change stream of an AsyncMongoClient."""
+        """Create the cursor of a change stream of an AsyncMongoClient."""
         with self._memory.resuming(AsyncOperation.here(), address_of_cursor(instance)):
             return await wrapped(*args, **kwargs)
 

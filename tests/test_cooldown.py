@@ -123,13 +123,47 @@ def test_one_probe(cooldowns: Cooldowns, clock: Clock) -> None:
     assert look(cooldowns, first) == ({A}, None)
     clock.now += 0.01
     assert look(cooldowns, first) == (set(), A)
-    clock.now += 1000
+    clock.now += 29.9
     assert look(cooldowns, second) == ({A}, None)
     assert look(cooldowns) == ({A}, None)
     cooldowns.release(second)
     assert look(cooldowns, second) == ({A}, None)
     cooldowns.release(first)
     assert look(cooldowns, second) == (set(), A)
+
+
+def test_a_probe_that_takes_long(cooldowns: Cooldowns, clock: Clock) -> None:
+    """It keeps the others away for the maximum, and not for as long as a long query takes."""
+    convict(cooldowns, clock)
+    clock.now += 1
+    first, second = Prober(), Prober()
+    assert look(cooldowns, first) == (set(), A)
+    clock.now += 30
+    assert look(cooldowns, second) == (set(), A)
+    assert look(cooldowns, first) == ({A}, None)
+
+
+def test_a_probe_whose_operation_failed(cooldowns: Cooldowns, clock: Clock) -> None:
+    """The next one waits as long as it did, without another strike."""
+    convict(cooldowns, clock)
+    clock.now += 1
+    probe = Prober()
+    assert look(cooldowns, probe) == (set(), A)
+    cooldowns.release(probe, failed=True)
+    clock.now += 0.9
+    assert look(cooldowns, probe) == ({A}, None)
+    clock.now += 0.1
+    assert look(cooldowns, probe) == (set(), A)
+    cooldowns.release(probe)
+    assert convict(cooldowns, clock) == [CooldownStarted(A, 2.0, 2)]
+
+
+def test_a_retry_is_cautious(cooldowns: Cooldowns, clock: Clock) -> None:
+    """It leaves out a mongos whose time is over, but whom nobody has probed."""
+    convict(cooldowns, clock)
+    clock.now += 1
+    assert cooldowns.plan(is_retry=True).cooling == {A}
+    assert cooldowns.plan().cooling == set()
 
 
 def test_a_probe_that_is_lost(cooldowns: Cooldowns, clock: Clock) -> None:

@@ -31,7 +31,13 @@ def test_the_seams_of_this_pymongo() -> None:
         loops = {"_retry_internal", "_retryable_read"}
     else:
         loops = {"_retry_internal"}
-    names = {"apply_selector", "select_server", "select_servers", "_select_server", "_resume"}
+    names = {
+        "apply_selector",
+        "select_server",
+        "select_servers",
+        "_select_server",
+        "_create_cursor",
+    }
     assert {name for _, name in SEAMS} == names | loops
     clients = {owner.__name__ for owner, name in SEAMS if name == "_select_server"}
     assert clients == ({"MongoClient", "AsyncMongoClient"} if HAS_ASYNC else {"MongoClient"})
