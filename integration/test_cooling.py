@@ -461,11 +461,21 @@ def read_in_a_transaction(client: Any) -> None:
         client.test.cooldown.find_one(session=session)
 
 
+def commit(client: Any) -> None:
+    """Do what is retried, and decides whether a transaction took place."""
+    with client.start_session() as session:
+        session.start_transaction()
+        client.test.cooldown.insert_one({}, session=session)
+        session._transaction.pinned_address = None  # as after a failed commit
+        session.commit_transaction()
+
+
 @pytest.mark.parametrize(
     ("operation", "options", "probes"),
     [
         (update_many, {}, 0),
         (read_in_a_transaction, {}, 0),
+        (commit, {}, 0),
         (read, {"retryReads": False, "retryWrites": False}, 0),
         (read, {}, 10),
         (count, {}, 10),

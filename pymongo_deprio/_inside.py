@@ -24,7 +24,8 @@ Kwargs = Dict[str, Any]
 
 TRANSIENT = "TransientTransactionError"
 OVERLOADED = "SystemOverloadedError"
-# _TxnState.STARTING, the same on every version.
+# _TxnState.NONE and STARTING, the same on every version.
+_NO_TRANSACTION = 1
 _STARTING = 2
 # Source: the specification of retryable reads, "Retryable Error".
 _RETRYABLE_CODES = frozenset([6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436])
@@ -79,15 +80,15 @@ def where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
     return (*operation.failed, address) if of_the_last else operation.failed
 
 
-def may_be_retried(client: Any, session: Any, *, retryable: object) -> bool:
-    """Tell whether PyMongo would retry an operation.
+def may_probe(client: Any, session: Any, *, retryable: object) -> bool:
+    """Tell whether PyMongo would retry an operation that has nothing to do with a transaction.
 
     :param retryable: what the retry loop is told. Up to 4.5 it looks further by itself.
     """
     options = getattr(client, "_MongoClient__options", None)
     return (
         bool(retryable)
-        and not (session is not None and session._transaction.active())
+        and (session is None or session._transaction.state == _NO_TRANSACTION)
         and (options is None or (options.retry_reads and options.retry_writes))
     )
 

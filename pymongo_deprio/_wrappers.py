@@ -26,7 +26,7 @@ from pymongo_deprio._inside import (
     is_starting_transaction,
     last_error,
     log_once,
-    may_be_retried,
+    may_probe,
     speaks_of_the_server,
     type_of_topology,
     where_it_failed,
@@ -118,7 +118,7 @@ class Loop:
 
     def _prepare(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
         try:
-            operation.may_probe = may_be_retried(
+            operation.may_probe = may_probe(
                 operation.client,
                 self._parameters.get("session", args, kwargs),
                 retryable=self._parameters.get("retryable", args, kwargs),
