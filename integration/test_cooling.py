@@ -212,7 +212,7 @@ def test_a_mongos_that_hangs(
 ) -> None:
     """It holds one operation for each probe, and never two; the others do not come near it."""
     sick = cluster.mongos[0]
-    client = connect(server_selector=prefer(sick.address), socketTimeoutMS=300)
+    client = connect(server_selector=prefer(sick.address), socketTimeoutMS=1000)
     client.test.cooldown.find_one()
     held: list[tuple[float, float]] = []
     began = threading.local()
@@ -224,19 +224,19 @@ def test_a_mongos_that_hangs(
             held.append((began.at, time.monotonic()))
 
     def read(thread: int) -> None:
-        while len(of(CooldownStarted, events)) < 4:
+        while len(of(CooldownStarted, events)) < 3:
             began.at = time.monotonic()
             client.test.cooldown.find_one()
 
     # A mongos that hangs altogether is found out by its monitor sooner or later.
     cooldown = Cooldown(base=0.1, maximum=10)
     with pymongo_deprio.enable(on_event=listener, cooldown=cooldown), sick.fail_command(
-        "find", block_time_ms=1000
+        "find", block_time_ms=3000
     ):
         began.at = time.monotonic()
         client.test.cooldown.find_one()
         in_threads(10, read)
-    assert len(held) >= 4
+    assert len(held) >= 3
     for (_, ended), (begins, _) in zip(sorted(held), sorted(held)[1:]):
         assert begins >= ended
 
@@ -705,7 +705,7 @@ def test_a_retry_does_not_try_its_luck(
 
 @pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 take it for a network error")
 def test_a_probe_that_is_cancelled(cluster: Cluster, asked: Asked, events: list[Event]) -> None:
-    """A task that is cancelled while it probes leaves the way to the next one."""
+    """A task that is cancelled while it probes leaves the way to another one, after a while."""
     sick = cluster.mongos[0]
     selector = prefer(sick.address)
 
@@ -721,11 +721,12 @@ def test_a_probe_that_is_cancelled(cluster: Cluster, asked: Asked, events: list[
                 assert not nobody_is_cooling(client)
                 probe.cancel()
                 await asyncio.gather(probe, return_exceptions=True)
-            assert nobody_is_cooling(client)
+                assert not nobody_is_cooling(client), "the next one should not follow at once"
+            await wait_until_async(lambda: nobody_is_cooling(client), "the time to be over again")
             await client.test.cooldown.find_one()
             assert asked.where("started", "find") == [sick.address] * 2
 
-    with enabled(events, Cooldown(base=0.01, maximum=0.01)):
+    with enabled(events, Cooldown(base=0.2, maximum=0.2)):
         run(main())
     assert of(CooldownEnded, events) == [CooldownEnded(sick.address, "success")]
 

@@ -24,7 +24,7 @@ def test_a_mongos_that_hangs(
 ) -> None:
     """Once the socket timeout is over, the operation takes place on the other mongos, once."""
     sick, well = cluster.mongos
-    client = connect(server_selector=prefer(sick.address), socketTimeoutMS=300)
+    client = connect(server_selector=prefer(sick.address), socketTimeoutMS=1000)
     collection = client.test.outages
     collection.drop()
     collection.insert_one({"_id": "before"})

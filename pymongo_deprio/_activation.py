@@ -140,15 +140,15 @@ class _State:
             return  # a signal handler has come in between: the call below it will see to it
         self._is_changing = True
         try:
-            while bool(self._entries) != bool(self._patches):
-                if self._entries:
-                    self._patch()
+            done = None
+            while done is not self._entries:  # else a signal handler has come in between
+                done = self._entries
+                if bool(done) != bool(self._patches):
+                    (self._patch if done else self._unpatch)()
+                if done:
+                    self.memory.begin(done[-1][1].cooldown)
                 else:
-                    self._unpatch()
-            if self._entries:
-                self.memory.begin(self._entries[-1][1].cooldown)
-            else:
-                self.memory.end()
+                    self.memory.end()
         finally:
             self._is_changing = False
 

@@ -109,10 +109,10 @@ class Cooldowns:
         return Plan(frozenset(cooling), probe, now)
 
     def release(self, prober: object, *, failed: bool = False) -> None:
-        """Let others probe, as this one did not or has finished.
+        """Let others probe, as this one did not or has ended.
 
-        :param failed: its operation failed altogether: the next one waits as long as it did, or one
-            after the other would probe and fail.
+        :param failed: it ended, and unless it was judged it found nothing out: the next one waits
+            as long as it did, or one after the other would probe and fail.
         """
         for entry in self._cooling.values():
             if entry.prober is not None and entry.prober() is prober:

@@ -93,7 +93,7 @@ class Loop:
             raise
         finally:
             if operation.is_probing:
-                self._memory.release(operation.topology, operation)
+                self._memory.release(operation.topology, operation, failed=True)
             operation.close(token)
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -113,7 +113,7 @@ class Loop:
             raise
         finally:
             if operation.is_probing:
-                self._memory.release(operation.topology, operation)
+                self._memory.release(operation.topology, operation, failed=True)
             operation.close(token)
 
     def _prepare(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
@@ -140,8 +140,6 @@ class Loop:
         try:
             if not isinstance(error, errors().PyMongoError):
                 return
-            if operation.is_probing:
-                self._memory.release(operation.topology, operation, failed=True)
             if operation.held and error.has_error_label(OVERLOADED):
                 # PyMongo alone sends the last attempts to another mongos, whose answer tells the
                 # application to run the transaction again.
