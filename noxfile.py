@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -117,22 +118,23 @@ def docker(session: nox.Session) -> None:
 def example(session: nox.Session) -> None:
     """Run the example's tests and the README's project, as a user would, from the built wheel."""
     session.install("uv")
-    folder = Path(session.create_tmp())
-    shutil.rmtree(folder)
-    shutil.copytree(HERE / "examples", folder)
-    wheel = _build(str(Path(session.bin, "uv")), folder)
-    readme = (HERE / "README.md").read_text(encoding="utf-8")
-    (project,) = re.findall(r"```python\n(# test_orders.py\n.*?)```", readme, re.DOTALL)
-    (folder / "test_orders.py").write_text(project, encoding="utf-8")
-    for pymongo in "pymongo==4.5.0", "pymongo":
-        session.install("--upgrade", f"{wheel}[demo]", "pytest", pymongo)
-        with session.chdir(folder):
-            session.run("python", "-c", IS_INSTALLED)
-            with session.chdir("orders"):
-                session.run("python", "-m", "pytest", "-q")
-            session.run("pytest", "-q", "test_orders.py::test_enabled")
-            # Alone, PyMongo goes back to a mongos that has failed.
-            session.run("pytest", "-q", "test_orders.py::test_alone", success_codes=[1])
+    # Not below the checkout, whose settings pytest would take for those of the README's project.
+    with tempfile.TemporaryDirectory() as outside:
+        folder = Path(outside, "examples")
+        shutil.copytree(HERE / "examples", folder)
+        wheel = _build(str(Path(session.bin, "uv")), folder)
+        readme = (HERE / "README.md").read_text(encoding="utf-8")
+        (project,) = re.findall(r"```python\n(# test_orders.py\n.*?)```", readme, re.DOTALL)
+        (folder / "test_orders.py").write_text(project, encoding="utf-8")
+        for pymongo in "pymongo==4.5.0", "pymongo":
+            session.install("--upgrade", f"{wheel}[demo]", "pytest", pymongo)
+            with session.chdir(folder):
+                session.run("python", "-c", IS_INSTALLED)
+                with session.chdir("orders"):
+                    session.run("python", "-m", "pytest", "-q")
+                session.run("pytest", "-q", "test_orders.py::test_enabled")
+                # Alone, PyMongo goes back to a mongos that has failed.
+                session.run("pytest", "-q", "test_orders.py::test_alone", success_codes=[1])
 
 
 @nox.session
