@@ -85,7 +85,7 @@ import gevent, pymongo, pymongo_deprio, sys
 uri, finds_fail, inserts_fail = sys.argv[1:]
 events = []
 pymongo_deprio.enable(on_event=events.append, strict=True)
-client = pymongo.MongoClient(uri)
+client = pymongo.MongoClient(uri, localThresholdMS=1000)
 while len(client.nodes) < 2:
     gevent.sleep(0.01)
 
@@ -167,7 +167,7 @@ def retries_in_a_child(cluster: Cluster, retries: list[Retry]) -> int:
 def retry_once(cluster: Cluster, retries: list[Retry]) -> None:
     """Read until one read was retried."""
     retries.clear()
-    with closing(cluster.client()) as client:
+    with closing(cluster.client(localThresholdMS=1000)) as client:
         while not retries:
             client.test.fork.find_one()
     assert retries[0].failed == (cluster.mongos[0].address,)
