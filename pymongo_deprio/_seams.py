@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
@@ -89,31 +90,29 @@ class _Place:
 
 def _of_client(package: str, client: str, observer: Observer) -> Iterator[Seam]:
     asynchronous = client.startswith("Async")
+    twin = operator.attrgetter("asynchronous" if asynchronous else "sync")
     module = importlib.import_module(f"{package}.mongo_client")
     for method in "select_server", "select_servers":
         place = _Place(module, "Topology", method)
         place.require()
         lending = _wrappers.Lending(place.function)
         # A first attempt has nothing to leave out, and does not pay for this wrapper.
-        yield place.seam(lending.asynchronous if asynchronous else lending.sync, is_selecting)
+        yield place.seam(twin(lending), is_selecting)
 
     select_server = _Place(module, client, "_select_server")
     select_server.require("session", "address")
     attempt = _wrappers.Attempt(
         select_server.function, observer, retries_on_overload=_retries_on_overload()
     )
-    yield select_server.seam(attempt.asynchronous if asynchronous else attempt.sync)
+    yield select_server.seam(twin(attempt))
 
     for place in _retry_loops(module, client):
-        loop = _wrappers.Loop(place.function, observer)
-        yield place.seam(loop.asynchronous if asynchronous else loop.sync)
+        yield place.seam(twin(_wrappers.Loop(place.function, observer)))
 
     streams = importlib.import_module(f"{package}.change_stream")
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
     resume = _wrappers.Resume(observer.memory)
-    yield _Place(streams, stream, "_create_cursor").seam(
-        resume.asynchronous if asynchronous else resume.sync
-    )
+    yield _Place(streams, stream, "_create_cursor").seam(twin(resume))
 
 
 def _retry_loops(module: ModuleType, client: str) -> list[_Place]:
