@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
@@ -154,6 +154,23 @@ def test_resume_is_no_hint_for_others(
         knows_all(client)
         client.test[collection].find_one()
         assert asked.where("started", "find") == [first]
+
+
+def test_a_new_stream_is_no_resume(
+    connect: Callable[..., Any], collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first cursor is left alone: other operations have nothing to look up meanwhile."""
+    client = connect()
+    resumed: list[Any] = []
+
+    def note(*where: Any) -> Any:
+        resumed.append(where)
+        return nullcontext()
+
+    monkeypatch.setattr(_activation._state.memory, "resuming", note)
+    with client.test[collection].watch(max_await_time_ms=50):
+        pass
+    assert resumed == []
 
 
 @pytest.mark.skipif(VERSION < (3, 12), reason="it sends no killCursors before it resumes")

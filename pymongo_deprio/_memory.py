@@ -34,7 +34,7 @@ class Memory:
         # Clients are equal when they have the same seeds; the settings of each are its own.
         self._cooldowns: WeakKeyDictionary[Any, Cooldowns] = WeakKeyDictionary()
         self._sessions: WeakKeyDictionary[Any, tuple[Address, ...]] = WeakKeyDictionary()
-        self._resuming: dict[object, Address | None] = {}
+        self._resuming: dict[object, tuple[Address, ...]] = {}
 
     def after_fork(self) -> None:
         """Forget everything, and who holds the lock: another thread of the parent may."""
@@ -132,11 +132,11 @@ class Memory:
             return self._sessions.pop(session, ())
 
     @contextlib.contextmanager
-    def resuming(self, owner: object, failed: Address | None) -> Iterator[None]:
+    def resuming(self, owner: object, failed: Address) -> Iterator[None]:
         """Let the next operation of a thread or task, in this block, go elsewhere."""
         with self._changing():
             if self._is_on:
-                self._resuming[owner] = failed
+                self._resuming[owner] = (failed,)
         try:
             yield
         finally:
@@ -145,5 +145,4 @@ class Memory:
     def resumes(self, owner: object) -> tuple[Address, ...]:
         """Return where the change stream failed that the thread or task resumes, once."""
         with self._changing():
-            failed = self._resuming.pop(owner, None)
-        return () if failed is None else (failed,)
+            return self._resuming.pop(owner, ())

@@ -380,12 +380,18 @@ class Resume:
 
     def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Create the cursor of a change stream."""
-        with self._memory.resuming(Operation.here(), address_of_cursor(instance)):
+        failed = address_of_cursor(instance)
+        if failed is None:  # the first one: while others resume, operations have to look here
+            return wrapped(*args, **kwargs)
+        with self._memory.resuming(Operation.here(), failed):
             return wrapped(*args, **kwargs)
 
     async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
         """Create the cursor of a change stream of an AsyncMongoClient."""
-        with self._memory.resuming(AsyncOperation.here(), address_of_cursor(instance)):
+        failed = address_of_cursor(instance)
+        if failed is None:
+            return await wrapped(*args, **kwargs)
+        with self._memory.resuming(AsyncOperation.here(), failed):
             return await wrapped(*args, **kwargs)
 
 

@@ -148,8 +148,6 @@ def test_a_hint_for_one_operation_of_one_thread(memory: Memory) -> None:
         pass
     assert memory.resumes("this thread") == ()
     assert memory.is_empty
-    with memory.resuming("this thread", None):
-        assert memory.resumes("this thread") == ()
 
 
 def test_a_session_that_is_gone_is_forgotten(memory: Memory) -> None:
