@@ -52,6 +52,7 @@ LINES = {
 AROUND = [
     "tests/cluster",
     "tests/test_cli.py",
+    "tests/test_docs.py",
     "tests/test_plugin_clusters.py",
     "tests/test_plugin_options.py",
     "tests/test_pytest_plugin.py",
