@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple
 
 from pymongo_deprio import _wrappers
 from pymongo_deprio._errors import UnsupportedPyMongoError
@@ -41,99 +41,125 @@ def find(observer: Observer) -> list[Seam]:
     :param observer: is told of each retry, and remembers.
     :raises UnsupportedPyMongoError: if one is missing.
     """
-    descriptions = importlib.import_module("pymongo.topology_description")
-    apply_selector = _Place(descriptions, "TopologyDescription", "apply_selector")
-    apply_selector.require("address")
-    seams = [apply_selector.seam(_wrappers.Selection(apply_selector.function))]
-    # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
-    client = importlib.import_module("pymongo.mongo_client").MongoClient
-    package = client.__module__.rpartition(".")[0]
-    seams += _of_client(package, "MongoClient", observer)
-    if importlib.util.find_spec("pymongo.asynchronous") is not None:
-        seams += _of_client("pymongo.asynchronous", "AsyncMongoClient", observer)
+    seams, missing = look(observer)
+    if missing:
+        raise _unsupported(missing)
     return seams
 
 
+def look(observer: Observer) -> tuple[list[Seam], list[str]]:
+    """Return the seams of the installed PyMongo, and what it lacks, in words."""
+    seams = []
+    missing = []
+    for wanted in _wanted(observer):
+        place = wanted.place
+        lacking = place.lacks(wanted.parameters)
+        missing += lacking
+        if place.owner is not None and not lacking:
+            wrapper = wanted.wrapper_of(place.function)
+            seams.append(Seam(place.owner, place.name, wrapper, wanted.asleep))
+    return seams, missing
+
+
 class _Place:
-    """A method of a class of PyMongo."""
+    """A method of a class of PyMongo, which may be missing."""
 
-    def __init__(self, module: ModuleType, class_name: str, name: str) -> None:
-        self._label = f"{module.__name__}.{class_name}.{name}"
-        self._name = name
-        cls = getattr(module, class_name, None)
+    def __init__(self, module: str, class_name: str, name: str) -> None:
+        self.name = name
+        self._label = f"{module}.{class_name}.{name}"
+        cls = getattr(_module(module), class_name, None)
         owners = (base for base in getattr(cls, "__mro__", ()) if name in vars(base))
-        self._owner: type | None = next(owners, None)
-        self.function: Any = vars(self._owner)[name] if self._owner else None
-
-    def __bool__(self) -> bool:
-        return self._owner is not None
-
-    def has(self, parameter: str) -> bool:
-        return self.function is not None and parameter in Parameters(self.function)
+        self.owner: type | None = next(owners, None)
+        self.function: Any = vars(self.owner)[name] if self.owner else None
 
     def calls(self, method: str) -> bool:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return code is not None and method in code.co_names
 
-    def require(self, *parameters: str) -> None:
-        if not self:
-            raise _unsupported(self._label)
-        for parameter in parameters:
-            if not self.has(parameter):
-                raise _unsupported(f"the parameter {parameter!r} of {self._label}")
-
-    def seam(self, wrapper: Wrapper, asleep: Callable[[], bool] | None = None) -> Seam:
-        self.require()
-        assert self._owner is not None  # noqa: S101 - for the type checker
-        return Seam(self._owner, self._name, wrapper, asleep)
+    def lacks(self, parameters: Iterable[str]) -> list[str]:
+        if self.owner is None:
+            return [self._label]
+        there = Parameters(self.function)
+        return [
+            f"the parameter {parameter!r} of {self._label}"
+            for parameter in parameters
+            if parameter not in there
+        ]
 
 
-def _of_client(package: str, client: str, observer: Observer) -> Iterator[Seam]:
+class _Wanted(NamedTuple):
+    """What is to be wrapped, and with what."""
+
+    place: _Place
+    wrapper_of: Callable[[Any], Wrapper]
+    parameters: tuple[str, ...] = ()
+    asleep: Callable[[], bool] | None = None
+
+
+def _wanted(observer: Observer) -> Iterator[_Wanted]:
+    place = _Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
+    yield _Wanted(place, _wrappers.Selection, ("address",))
+    # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
+    client = getattr(_module("pymongo.mongo_client"), "MongoClient", None)
+    package = getattr(client, "__module__", "pymongo.mongo_client").rpartition(".")[0]
+    yield from _of_client(package, "MongoClient", observer)
+    if importlib.util.find_spec("pymongo.asynchronous") is not None:
+        yield from _of_client("pymongo.asynchronous", "AsyncMongoClient", observer)
+
+
+def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wanted]:
     asynchronous = client.startswith("Async")
     twin = operator.attrgetter("asynchronous" if asynchronous else "sync")
-    module = importlib.import_module(f"{package}.mongo_client")
+    module = f"{package}.mongo_client"
+
+    def lending(function: Any) -> Wrapper:
+        return twin(_wrappers.Lending(function))  # type: ignore[no-any-return]
+
+    def attempt(function: Any) -> Wrapper:
+        on_overload = _retries_on_overload()
+        return twin(_wrappers.Attempt(function, observer, retries_on_overload=on_overload))  # type: ignore[no-any-return]
+
+    def loop(function: Any) -> Wrapper:
+        return twin(_wrappers.Loop(function, observer))  # type: ignore[no-any-return]
+
+    def resume(function: Any) -> Wrapper:  # noqa: ARG001 - it looks at no arguments
+        return twin(_wrappers.Resume(observer.memory))  # type: ignore[no-any-return]
+
     for method in "select_server", "select_servers":
-        place = _Place(module, "Topology", method)
-        place.require()
-        lending = _wrappers.Lending(place.function)
         # A first attempt has nothing to leave out, and does not pay for this wrapper.
-        yield place.seam(twin(lending), is_selecting)
-
-    select_server = _Place(module, client, "_select_server")
-    select_server.require("session", "address")
-    attempt = _wrappers.Attempt(
-        select_server.function, observer, retries_on_overload=_retries_on_overload()
-    )
-    yield select_server.seam(twin(attempt))
-
+        yield _Wanted(_Place(module, "Topology", method), lending, asleep=is_selecting)
+    yield _Wanted(_Place(module, client, "_select_server"), attempt, ("session", "address"))
     for place in _retry_loops(module, client):
-        yield place.seam(twin(_wrappers.Loop(place.function, observer)))
-
-    streams = importlib.import_module(f"{package}.change_stream")
+        yield _Wanted(place, loop)
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
-    resume = _wrappers.Resume(observer.memory)
-    yield _Place(streams, stream, "_create_cursor").seam(twin(resume))
+    yield _Wanted(_Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
 
 
-def _retry_loops(module: ModuleType, client: str) -> list[_Place]:
+def _retry_loops(module: str, client: str) -> list[_Place]:
     """Return where the loops of reads and writes are, which moved into one method over time."""
-    names = {"_retry_internal"} if _Place(module, client, "_retry_internal") else set()
+    names = {"_retry_internal"} if _Place(module, client, "_retry_internal").owner else set()
     for name in "_retry_with_session", "_retryable_read":
-        place = _Place(module, client, name)
-        place.require()
-        names.add("_retry_internal" if place.calls("_retry_internal") else name)
+        moved = _Place(module, client, name).calls("_retry_internal")
+        names.add("_retry_internal" if moved else name)
     return [_Place(module, client, name) for name in sorted(names)]
 
 
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
 def _retries_on_overload() -> bool:
-    options = importlib.import_module("pymongo.client_options").ClientOptions
+    options = getattr(_module("pymongo.client_options"), "ClientOptions", None)
     return hasattr(options, "enable_overload_retargeting")
 
 
-def _unsupported(missing: str) -> UnsupportedPyMongoError:
+def _unsupported(missing: list[str]) -> UnsupportedPyMongoError:
     version = getattr(sys.modules.get("pymongo"), "version", "of an unknown version")
     return UnsupportedPyMongoError(
-        f"PyMongo {version} cannot be patched: it has no {missing}. Nothing was changed, and "
-        f"PyMongo works as it does alone. Use a version of pymongo_deprio that knows this PyMongo, "
-        f"or a PyMongo from 3.9 to 4.20."
+        f"PyMongo {version} cannot be patched: it has no {', no '.join(missing)}. Nothing was "
+        f"changed, and PyMongo works as it does alone. Use a version of pymongo_deprio that knows "
+        f"this PyMongo, or a PyMongo from 3.9 to 4.20."
     )
