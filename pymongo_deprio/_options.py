@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,3 +71,29 @@ def cooldown_of(given: bool | Cooldown | None) -> Cooldown | None:
     if not isinstance(given, Cooldown):
         raise ValueError(f"cooldown must be True, False or a Cooldown(…), not {given!r}")  # noqa: TRY004
     return given
+
+
+def cooldown_from(text: str) -> Cooldown | None:
+    """Return what a text means, as it stands on a command line or in the environment.
+
+    :raises ValueError: if it is no cooldown; the message goes on after the option's name.
+    """
+    word = text.lower()
+    if word in {"1", "true", "yes", "on"}:
+        return Cooldown()
+    if word in {"0", "false", "no", "off"}:
+        return None
+    try:
+        return Cooldown(**dict(_setting(part) for part in text.split(",")))
+    except ValueError as error:
+        raise ValueError(
+            f"must be true, false or such as base=1,maximum=30,jitter=0.15, not {text!r}: {error}"
+        ) from None
+
+
+def _setting(part: str) -> tuple[str, float]:
+    name, _, value = part.partition("=")
+    names = [field.name for field in fields(Cooldown)]
+    if name.strip() not in names:
+        raise ValueError(f"{name.strip()!r} is none of {', '.join(names)}")
+    return name.strip(), float(value)

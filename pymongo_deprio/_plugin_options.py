@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pymongo_deprio import Cooldown
+from pymongo_deprio._options import cooldown_from
 
 MARKER = (
     "deprio(mongos=N, cooldown=True): ask the deprio fixtures for a cluster of N mongoses, and for"
@@ -45,7 +46,7 @@ class Settings:
     """``local``, ``docker``, a URI, or empty: what there is."""
     mongos: int
     mongod: str
-    cooldown: bool | Cooldown
+    cooldown: Cooldown | None
 
 
 def add_to(parser: pytest.Parser) -> None:
@@ -105,17 +106,11 @@ def _mongos(given: str) -> int:
     return int(given)
 
 
-def _cooldown(given: str) -> bool | Cooldown:
-    if given in {"true", "false"}:
-        return given == "true"
+def _cooldown(given: str) -> Cooldown | None:
     try:
-        pairs = (setting.split("=") for setting in given.split(","))
-        return Cooldown(**{name.strip(): float(value) for name, value in pairs})
-    except (TypeError, ValueError) as error:
-        raise _wrong(
-            "deprio_cooldown",
-            f"must be true, false or such as base=1,maximum=30,jitter=0.15, not {given!r}: {error}",
-        ) from None
+        return cooldown_from(given)
+    except ValueError as error:
+        raise _wrong("deprio_cooldown", str(error)) from None
 
 
 def _wrong(name: str, what: str) -> pytest.UsageError:

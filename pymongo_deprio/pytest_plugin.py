@@ -55,7 +55,7 @@ class Deprio:
 class WholeRun:
     """Has the patch on in every test, also after one that called ``disable()``."""
 
-    def __init__(self, cooldown: bool | Cooldown) -> None:
+    def __init__(self, cooldown: Cooldown | None) -> None:
         self._cooldown = cooldown
         self._activation: Activation | None = None
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pymongo_deprio
-from pymongo_deprio._options import Cooldown, Options, cooldown_of
+from pymongo_deprio._options import Cooldown, Options, cooldown_from, cooldown_of
 
 
 @pytest.mark.parametrize("value", [1, "print", object(), []])
@@ -74,3 +74,44 @@ def test_what_cooldown_means() -> None:
     assert cooldown_of(False) is None
     assert cooldown_of(None) is None
     assert cooldown_of(Cooldown(base=2)) == Cooldown(base=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "cooldown"),
+    [
+        ("true", Cooldown()),
+        ("1", Cooldown()),
+        ("On", Cooldown()),
+        ("false", None),
+        ("0", None),
+        ("no", None),
+        ("base=2", Cooldown(base=2)),
+        (" base = 2 , jitter=0", Cooldown(base=2, jitter=0)),
+        ("base=1,maximum=10,jitter=0.5", Cooldown(1, 10, 0.5)),
+    ],
+)
+def test_cooldown_as_a_text(text: str, cooldown: Cooldown | None) -> None:
+    """A text means what the same words would mean as arguments."""
+    assert cooldown_from(text) == cooldown
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("maybe", "'maybe' is none of base, maximum, jitter"),
+        ("base", "could not convert string to float: ''"),
+        ("base=one", "could not convert string to float: 'one'"),
+        ("base=1,", "'' is none of base"),
+        ("bass=1", "'bass' is none of base, maximum, jitter"),
+        ("base=1,2", "'2' is none of base"),
+        ("base=nan", "base must be a number of seconds above 0, not nan"),
+        ("base=9,maximum=1", "maximum must be a number of seconds from base"),
+        ("", "'' is none of base"),
+    ],
+)
+def test_cooldown_as_a_wrong_text(text: str, words: str) -> None:
+    """The error says what would be right, the text, and what is wrong with it."""
+    with pytest.raises(ValueError, match="must be true, false or such as base=1") as caught:
+        cooldown_from(text)
+    assert repr(text) in str(caught.value)
+    assert words in str(caught.value)

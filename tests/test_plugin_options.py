@@ -52,7 +52,7 @@ def test_the_command_line_comes_before_the_ini_file(
         ("deprio_cluster", "me:secret@host", "not 'me…'"),
         ("deprio_cooldown", "maybe", "true, false or such as base=1,maximum=30,jitter=0.15, not"),
         ("deprio_cooldown", "base=", "not 'base=': could not convert"),
-        ("deprio_cooldown", "bass=1", "not 'bass=1': "),
+        ("deprio_cooldown", "bass=1", "not 'bass=1': 'bass' is none of"),
         ("deprio_cooldown", "base=2,maximum=1", "maximum must be a number of seconds from base"),
     ],
 )
