@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Iterator
 
 import pymongo
@@ -66,7 +67,34 @@ def test_a_missing_seam_warns_and_changes_nothing(missing: str) -> None:
     assert len(warned) == 1
     assert warned[0].filename == __file__
     assert pymongo.version in str(warned[0].message)
-    assert f".{missing}." in str(warned[0].message)
+    assert f".{missing}" in str(warned[0].message)
+
+
+@pytest.mark.parametrize(
+    "module", ["topology_description", "mongo_client", "change_stream", "synchronous.mongo_client"]
+)
+def test_a_missing_module_warns_and_changes_nothing(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that a later PyMongo no longer has is as its seams missing."""
+    if module.startswith("synchronous") and not HAS_ASYNC:
+        pytest.skip("there is one package of modules only")
+    monkeypatch.setitem(sys.modules, f"pymongo.{module}", None)
+    for name in {"change_stream"} & {module}:
+        monkeypatch.setitem(sys.modules, f"pymongo.synchronous.{name}", None)
+    with pytest.warns(UnsupportedPyMongoWarning, match=module.rpartition(".")[2]):
+        pymongo_deprio.enable()
+    assert not pymongo_deprio.is_enabled()
+
+
+def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message names everything that this PyMongo lacks."""
+    for owner, name in SEAMS:
+        monkeypatch.delattr(owner, name)
+    with pytest.raises(UnsupportedPyMongoError) as caught:
+        pymongo_deprio.enable(strict=True)
+    for _, name in SEAMS - {place for place in SEAMS if place[1].startswith("_retry")}:
+        assert f".{name}" in str(caught.value)
 
 
 def test_a_missing_seam_is_an_error_if_strict(missing: str) -> None:
@@ -75,7 +103,7 @@ def test_a_missing_seam_is_an_error_if_strict(missing: str) -> None:
         pymongo_deprio.enable(strict=True)
     assert not pymongo_deprio.is_enabled()
     assert pymongo.version in str(caught.value)
-    assert f".{missing}." in str(caught.value)
+    assert f".{missing}" in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore::pymongo_deprio.UnsupportedPyMongoWarning")
