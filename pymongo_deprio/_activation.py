@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pymongo_deprio._events import Event, Listener
     from pymongo_deprio._patching import Patch
+    from pymongo_deprio._wrappers import Observer
 
 _log = logging.getLogger("pymongo_deprio")
 
@@ -210,6 +212,8 @@ def enable(
         :func:`is_enabled` stays False, and the handle does nothing.
     """
     options = Options(on_event, strict, cooldown_of(cooldown))
+    # Before the lock is taken: another thread may be importing PyMongo, and enable at its end.
+    importlib.import_module("pymongo")
     try:
         return _state.enter(options)
     except UnsupportedPyMongoError as error:
@@ -231,6 +235,11 @@ def disable() -> None:
 def preserved() -> ContextManager[None]:
     """Return a block after which exactly that is enabled which was before, whatever it does."""
     return _state.preserved()
+
+
+def observer() -> Observer:
+    """Return who is told of what happens."""
+    return _state
 
 
 def is_enabled() -> bool:

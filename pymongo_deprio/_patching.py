@@ -1,4 +1,4 @@
-"""Puts a wrapper on an attribute of a class, and takes exactly it off again."""
+"""All that needs wrapt: puts a wrapper on an attribute of a class, and takes exactly it off."""
 
 from __future__ import annotations
 
@@ -71,6 +71,19 @@ class Patch:
         self._on.clear()
         if vars(self._owner).get(self._name) is self._wrapper:
             setattr(self._owner, self._name, self._original)
+
+
+def about_wrapt() -> str:
+    """Return wrapt's version, and whether it is compiled: if not, each call costs much more."""
+    from importlib import metadata  # noqa: PLC0415 - slow, and for the doctor only
+
+    compiled = "not compiled" if hasattr(wrapt.FunctionWrapper.__call__, "__code__") else "compiled"
+    return f"{metadata.version('wrapt')}, {compiled}"
+
+
+def when_imported(module: str, function: Callable[[], object]) -> None:
+    """Call a function as soon as a module has been imported, or at once if it has been."""
+    wrapt.register_post_import_hook(lambda _: function(), module)
 
 
 def _without_dead_wrappers(attribute: Any) -> Any:
