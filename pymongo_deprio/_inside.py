@@ -11,7 +11,7 @@ import functools
 import inspect
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Tuple
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,7 +36,7 @@ _log = logging.getLogger("pymongo_deprio")
 class Parameters:
     """The parameters of a method of PyMongo, read once: they moved between versions."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Any) -> None:
         try:
             parameters = list(inspect.signature(function).parameters.values())[1:]
         except (TypeError, ValueError):  # nothing that tells its parameters

@@ -149,16 +149,65 @@ def test_demo_without_rich(
         (["demo", "--ops", "many"], "'many' is not a whole number from 1 on"),
         (["demo", "--mongos", "1"], "'1' is not a whole number from 2 on"),
         (["demo", "--nonesuch"], "--nonesuch"),
+        (["run"], "a command to run is missing, behind --"),
+        (["run", "--cooldown", "--"], "a command to run is missing, behind --"),
+        (["run", "--nonesuch", "--", "true"], "--nonesuch"),
+        (["run", "--cooldown", "gunicorn"], "The command to run stands behind --"),
+        (["run", "--cooldown=base=0", "--", "true"], "base must be a number of seconds above 0"),
+        (["cluster", "--mongos", "0"], "'0' is not a whole number from 1 on"),
+        (["doctor", "mongodb://a", "b"], "unrecognized arguments: b"),
     ],
 )
 def test_wrong_arguments(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong call is one clear message and exit code 2."""
+    """A wrong call is one line that says what is wrong, and exit code 2."""
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
-    assert words in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pymongo-deprio")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["doctor", "mongodb://127.0.0.1:x/"], 2, "the URI cannot be used: "),
+        (["run", "--", "/nonexistent/command"], 127, "'/nonexistent/command' cannot be run: No "),
+        (["run", "--", "/"], 126, "'/' cannot be run: Permission denied"),
+        (["cluster"], 2, "/nonexistent/mongod"),
+        (["cluster", "--docker"], 2, ""),
+    ],
+)
+def test_what_cannot_be_done(arguments: list[str], code: int, words: str) -> None:
+    """It is one line that says why, without a traceback."""
+    environment = {
+        **os.environ,
+        "PYMONGO_DEPRIO_MONGOD": "/nonexistent/mongod",
+        "DOCKER_HOST": "unix:///nonexistent/docker",
+    }
+    done = run(*arguments, env=environment)
+    assert (done.returncode, done.stdout) == (code, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pymongo-deprio: ")
+    assert words in line
+
+
+def test_doctor_of_a_cluster_that_is_not_there() -> None:
+    """One line of the report says that no server answers, and why; the exit code is 2."""
+    done = run("doctor", "mongodb://127.0.0.1:1/")
+    assert (done.returncode, done.stderr) == (2, "")
+    (line,) = (line for line in done.stdout.splitlines() if "no server answers" in line)
+    assert "127.0.0.1:1: " in line
+    assert done.stdout.endswith("\nCannot tell\n")
+
+
+def test_doctor_as_json() -> None:
+    """Without a URI it is about PyMongo only, and is fine here."""
+    done = run("doctor", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["exit_code"] == 0
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
