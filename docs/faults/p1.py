@@ -1,8 +1,9 @@
 """P1: the mongos nearby failed, and the retry goes back to it, not to the one farther away.
 
-PyMongo 4.7 to 4.15 leaves the failed mongos out only after the latency window (``localThresholdMS``,
-15 ms) has left out the far one. Then nobody is left, and it takes the failed one back. PyMongo 3.11
-to 4.6 leaves out nobody. PyMongo 3.9 and 3.10 mark each server that failed Unknown: not shown.
+PyMongo 4.7 to 4.15 leaves the failed mongos out only after the latency window
+(``localThresholdMS``, 15 ms) has left out the far one. Then nobody is left, and the failed one is
+taken back. PyMongo 3.11 to 4.6 leaves out nobody. PyMongo 3.9 and 3.10 mark each server that failed
+Unknown: not shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""P3: a ``server_selector`` of the application's brings the retry back to the mongos that failed.
+"""P3: a ``server_selector`` of the application's brings the retry back to the failed mongos.
 
-This one prefers A, as one does that prefers the own data centre. PyMongo 4.7 to 4.15 asks it about
+This one prefers A, as one does that prefers its own data centre. PyMongo 4.7 to 4.15 asks it about
 all mongoses, and then leaves out the failed one: nobody is left, and it is taken back. PyMongo 3.11
 to 4.6 leaves out nobody. PyMongo 3.9 and 3.10 mark each server that failed Unknown: not shown.
 """

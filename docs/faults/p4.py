@@ -1,8 +1,8 @@
-"""P4: a read fails though the only mongos that the application accepts would answer the retry.
+"""P4: a read fails, though the only mongos that the application accepts would do the retry.
 
 The ``server_selector`` accepts A only. PyMongo 4.16 and newer asks it about B only, as A has failed
 once, and takes A back no sooner than after a wait: with a selection timeout of 0 there is none.
-PyMongo 3.9 and 3.10 cannot retry here either, as they mark each server that failed Unknown: that is
+PyMongo 3.9 and 3.10 mark each server that failed Unknown and cannot retry here either: that is
 another fault, and not shown.
 """
 

@@ -1,7 +1,8 @@
 """P5: after a read was retried elsewhere, ``client.primary`` raises IndexError.
 
-PyMongo 4.16 and newer drops the failed server from what the whole client knows of the topology, until
-the next selection: every thread sees it. Here the primary is dropped, for overload. Older ones do not.
+PyMongo 4.16 and newer drops the failed server from the one description of the topology that all
+threads of the client share, until the next selection. Here that is the primary, which was
+overloaded. Older ones do not drop it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """P6: a read that prefers the primary leaves it for a secondary, though the primary is there.
 
-The specification wants a server left out for any error in sharded clusters only, and PyMongo 4.16
-does so in replica sets too: the read may see older data. PyMongo 3.9 and 3.10 do not know the primary
-any more after an error, and rightly leave it.
+For an error that is no overload, the specification wants a server left out in sharded clusters
+only. PyMongo 4.16 leaves it out in replica sets too: the read may see older data. PyMongo 3.9 and
+3.10 do not know the primary any more after an error, and rightly leave it.
 """
 
 from __future__ import annotations

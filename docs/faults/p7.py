@@ -1,8 +1,8 @@
-"""P7: a write in the middle of a transaction is retried on another mongos; the transaction is lost.
+"""P7: a write in the middle of a transaction is retried on another mongos: it is lost.
 
-PyMongo 4.17 and newer retries what a mongos refused for overload, and lets a write go where it likes,
-also if its transaction has begun on that mongos. Older ones do not retry it: the error tells the
-application to run the transaction again, and nothing is shown.
+PyMongo 4.17 and newer retries what a mongos refused for overload, and lets a write go to another
+one, also if its transaction has begun already. Older ones do not retry it: the application gets
+the error, and nothing is shown.
 """
 
 from __future__ import annotations

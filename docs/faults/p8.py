@@ -1,4 +1,4 @@
-"""P8: a bulk write fails though for each of its writes there is a healthy mongos.
+"""P8: a bulk write fails, though for each of its writes there is a healthy mongos.
 
 A fails every insert, B every update. PyMongo 4.7 and newer keeps one list for the whole bulk: once
 both are on it, it leaves out neither, and a write may be retried where it has just failed. PyMongo
