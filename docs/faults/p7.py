@@ -1,4 +1,4 @@
-"""P7: a write in the middle of a transaction is retried on another mongos: it is lost.
+"""P7: a write in mid-transaction is retried on another mongos, and the transaction is lost.
 
 PyMongo 4.17 and newer retries what a mongos refused for overload, and lets a write go to another
 one, also if its transaction has begun already. Older ones do not retry it: the application gets
