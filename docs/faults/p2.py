@@ -3,7 +3,8 @@
 So it is when the records of a ``mongodb+srv`` address change, and change back (SRV polling).
 PyMongo 4.7 to 4.15 leaves out the server *object* that failed; the mongos has a new one now.
 PyMongo 3.11 to 4.6 leaves out nobody. One retry in two goes to the other mongos by chance, so this
-tries 30 times. PyMongo 3.9 and 3.10 mark each server that failed Unknown: not shown.
+tries 30 times. Each mongos fails once, so an error in the end means that the retry went to the
+other one. PyMongo 3.9 and 3.10 mark each server that failed Unknown: not shown.
 """
 
 from __future__ import annotations
