@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, List, Tuple
 import pytest
 from support import VERSION
 
+from pymongo_deprio import _faults
+
 if TYPE_CHECKING:
     from pymongo_deprio.cluster import LocalCluster
 
@@ -47,8 +49,11 @@ def script(fault: str) -> Any:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_alone(fault: str, cluster: LocalCluster) -> None:
-    """PyMongo alone shows the faults of its row in the table, and no other."""
-    assert script(fault).shows(cluster) is (fault in shown_alone())
+    """PyMongo alone shows the faults of its row in the table, as the doctor says, and no other."""
+    shown = script(fault).shows(cluster)
+    assert shown is (fault in shown_alone())
+    (verdict,) = (one for one in _faults.of_this_pymongo() if one.name == fault.upper())
+    assert shown is verdict.is_there
 
 
 @pytest.mark.usefixtures("enabled")
