@@ -69,7 +69,8 @@ def take(uri: str) -> Survey:
             raise SurveyError(f"the URI cannot be used: {_safe(str(error), uri)}") from None
         finally:
             client.close()
-    options = client.options
+    # Up to 3.12 they are attributes of the client itself, and `options` is a database.
+    options: Any = client.options if hasattr(MongoClient, "options") else client
     window = options.local_threshold_ms
     return Survey(
         description.topology_type_name,
@@ -77,7 +78,11 @@ def take(uri: str) -> Survey:
         window,
         options.retry_reads,
         options.retry_writes,
-        [_safe(str(warning.message), uri) for warning in caught],
+        [
+            _safe(str(warning.message), uri)
+            for warning in caught
+            if issubclass(warning.category, UserWarning)
+        ],
     )
 
 
