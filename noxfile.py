@@ -109,6 +109,13 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def picture(session: nox.Session) -> None:
+    """Make the picture of the demo, on a PyMongo that shows the difference."""
+    session.install(".[demo]", "pymongo==4.5.0")
+    session.run("python", "docs/picture.py")
+
+
+@nox.session
 def docker(session: nox.Session) -> None:
     """Run the integration tests on a real cluster in Docker; ``-- 4.6.3`` for another PyMongo."""
     session.install(".[test]", *(f"pymongo=={version}" for version in session.posargs))
