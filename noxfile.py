@@ -176,6 +176,29 @@ def every_release(session: nox.Session) -> None:
     _run(session, combinations)
 
 
+@nox.session(python="3.12")
+def recipes(session: nox.Session) -> None:
+    """Run the recipes of the documentation with their libraries, on three versions of PyMongo."""
+    libraries = "motor", "mongoengine", "celery"
+    # From 6.0 on the backend for Django wants MongoDB 7.0, and the mongod of the extra demo is 6.0.
+    newer = *libraries, "beanie>=2", "django-mongodb-backend<6", "fastapi", "httpx"
+    for pymongo, needed in {
+        "pymongo==4.6.3": (*libraries, "beanie<2"),
+        "pymongo==4.15.5": newer,
+        "pymongo": newer,
+    }.items():
+        session.install("--upgrade", ".[test]", *needed, pymongo)
+        session.run("pytest", "integration/apps/test_recipes.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site; a broken link is an error."""
+    session.install(".[docs]")
+    with tempfile.TemporaryDirectory() as outside:
+        session.run("mkdocs", "build", "--strict", "--site-dir", outside)
+
+
 def _line(release: str) -> str:
     return ".".join(release.split(".")[:2])
 
