@@ -20,7 +20,8 @@ import pymongo_deprio
 if TYPE_CHECKING:
     from pymongo_deprio.cluster import LocalCluster
 
-PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "metrics.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PROMETHEUS, OPENTELEMETRY = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
@@ -124,3 +125,28 @@ def test_queries_name_metrics_that_exist() -> None:
     assert queried <= {*asdict(pymongo_deprio.stats()), "failed_attempts", "cooldowns"}
     described = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
     assert described == list(asdict(pymongo_deprio.stats()))
+
+
+def without_code(page: Path) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links to the headings of a page end with."""
+    headings = re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link of a page to another file, or to a heading, has something at its end."""
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", without_code(page)):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
