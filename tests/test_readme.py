@@ -31,9 +31,10 @@ def test_examples() -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    enabled, stats, *events = done.stdout.splitlines()
+    *events, enabled, stats = done.stdout.splitlines()
     assert enabled == "True"
     assert stats.startswith("Stats(retries=")
+    assert events
     assert all(event.startswith("Retry of ") for event in events)
 
 
