@@ -66,6 +66,12 @@ assert pymongo_deprio.__file__.startswith(sys.prefix), pymongo_deprio.__file__
 """
 
 
+IS_PATCHED = """
+import pymongo, pymongo_deprio
+assert pymongo_deprio.is_enabled()
+"""
+
+
 class Combination(NamedTuple):
     """One run of the matrix."""
 
@@ -154,6 +160,28 @@ def example(session: nox.Session) -> None:
 
 
 @nox.session
+def package(session: nox.Session) -> None:
+    """Build what would be published, install it into empty environments, and use it there."""
+    session.install("build[uv]", "twine", "uv")
+    uv = str(Path(session.bin, "uv"))
+    # Outside of the checkout: there a type checker or Python would find the sources.
+    with tempfile.TemporaryDirectory() as outside:
+        session.run("python", "-m", "build", "--installer", "uv", "--outdir", outside, silent=True)
+        files = [str(path) for path in sorted(Path(outside).iterdir())]
+        session.run("twine", "check", "--strict", *files)
+        (wheel,) = (file for file in files if file.endswith(".whl"))
+        shutil.copytree(HERE / "tests" / "typing", Path(outside, "typing"))
+        session.chdir(outside)
+        for python in "3.8", "3.13":
+            _use_package(session, uv, wheel, python)
+        session.install(wheel, "mypy", "pyright[nodejs]", "pytest")
+        session.run("mypy", "--strict", "typing")
+        session.run(
+            "pyright", "--warnings", "--pythonpath", str(Path(session.bin, "python")), "typing"
+        )
+
+
+@nox.session
 def matrix(session: nox.Session) -> None:
     """Run the core and prose tests on every line of PyMongo; ``-- 4.6.3 4.16.0`` for some."""
     combinations = [Combination(*line) for line in LINES.items()]
@@ -197,6 +225,20 @@ def docs(session: nox.Session) -> None:
     session.install(".[docs]")
     with tempfile.TemporaryDirectory() as outside:
         session.run("mkdocs", "build", "--strict", "--site-dir", outside)
+
+
+def _use_package(session: nox.Session, uv: str, wheel: str, python: str) -> None:
+    """Run the commands from the wheel alone, and PyMongo with the patch on."""
+    venv = Path(f"venv-{python}")
+    found = shutil.which(f"python{python}") or python
+    session.run(uv, "venv", "-q", "--python", found, str(venv))
+    session.run(uv, "pip", "install", "-q", "--python", str(venv), f"{wheel}[demo]")
+    binaries = venv / ("Scripts" if os.name == "nt" else "bin")
+    command, interpreter = str(binaries / "pymongo-deprio"), str(binaries / "python")
+    session.run(interpreter, "-c", IS_INSTALLED, external=True)
+    session.run(command, "doctor", external=True)
+    session.run(command, "demo", "--ops", "40", external=True)
+    session.run(command, "run", "--", interpreter, "-c", IS_PATCHED, external=True)
 
 
 def _line(release: str) -> str:
