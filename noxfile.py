@@ -51,8 +51,13 @@ LINES = {
 # The core and the prose tests: what is around the core does not differ with PyMongo.
 AROUND = [
     "tests/cluster",
+    "tests/test_auto.py",
     "tests/test_cli.py",
     "tests/test_docs.py",
+    "tests/test_environment.py",
+    "tests/test_host.py",
+    "tests/test_launcher.py",
+    "tests/test_readme.py",
     "tests/test_plugin_clusters.py",
     "tests/test_plugin_options.py",
     "tests/test_pytest_plugin.py",
