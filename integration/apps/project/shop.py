@@ -1,0 +1,60 @@
+"""The example's front as it is, with the process that answers in a header.
+
+Nothing here knows of the patch. ``python -m shop HOST:PORT`` serves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
+from wsgiref.simple_server import make_server
+
+from orders import web
+from pymongo.errors import PyMongoError
+
+if TYPE_CHECKING:
+    from orders.store import Store
+
+OPERATIONS = 60
+
+
+def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer a request."""
+
+    def start(status: str, headers: list[tuple[str, str]]) -> None:
+        start_response(status, [*headers, ("X-Process", str(os.getpid()))])
+
+    store()
+    return cast("Iterable[bytes]", web.app(environ, start))
+
+
+def store() -> Store:
+    """Return the store of this process: before both mongoses are known, no retry can move."""
+    store = web.store()
+    deadline = time.monotonic() + 10
+    while len(store._client.nodes) < 2:
+        assert time.monotonic() < deadline, "not all mongoses were found"
+        time.sleep(0.005)
+    return store
+
+
+def load() -> tuple[int, int]:
+    """Use the store of this process; return which that is, and how many operations failed."""
+    return os.getpid(), sum(fails() for _ in range(OPERATIONS))
+
+
+def fails() -> bool:
+    """Return whether an operation fails."""
+    try:
+        store().in_stock("tea")
+    except PyMongoError:
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    host, port = sys.argv[1].split(":")
+    with make_server(host, int(port), app) as server:
+        server.serve_forever()
