@@ -232,6 +232,35 @@ def docs(session: nox.Session) -> None:
         session.run("mkdocs", "build", "--strict", "--site-dir", outside)
 
 
+@nox.session
+def servers(session: nox.Session) -> None:
+    """Run the example below ``pymongo-deprio run``, by servers and workers that fork and spawn."""
+    session.install(
+        ".[test]",
+        "pymongo==4.6.3",  # goes back to a sick mongos when it is alone, which is to be seen
+        "gunicorn>=22",
+        "celery>=5.3",
+        "pyuwsgi>=2.0.21",  # uWSGI, without a compiler
+    )
+    session.run("pytest", "integration/apps/test_launcher_servers.py", *session.posargs)
+
+
+@nox.session
+def agents(session: nox.Session) -> None:
+    """Run it together with the launchers of APM agents."""
+    session.install(
+        ".[test]",
+        "pymongo==4.16.0",  # the newest that ddtrace 4.16 traces; moves alone, so spans compare
+        "ddtrace>=4",
+        "elastic-apm>=6.20",
+        "newrelic>=10",
+        "opentelemetry-distro>=0.50b0",
+        "opentelemetry-instrumentation-pymongo>=0.50b0",
+        "sentry-sdk>=2.10",
+    )
+    session.run("pytest", "integration/apps/test_launcher_agents.py", *session.posargs)
+
+
 def _use_package(session: nox.Session, uv: str, wheel: str, python: str) -> None:
     """Run the commands from the wheel alone, and PyMongo with the patch on."""
     venv = Path(f"venv-{python}")
