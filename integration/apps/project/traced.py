@@ -18,6 +18,14 @@ import pymongo_deprio
 SICK = os.environ["SICK"]
 
 
+def stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse a connection to anywhere else, whatever an agent may think of."""
+    if event == "socket.connect":
+        address = arguments[1]
+        if isinstance(address, tuple) and address[0] != "127.0.0.1":
+            raise PermissionError(f"an agent wants to connect to {address!r}")
+
+
 def work() -> None:
     """Read and write once, each at the sick mongos first."""
     if "ENABLE_LATE" in os.environ:
@@ -128,6 +136,7 @@ def sentry() -> list[str]:
 
 def main() -> None:
     """Print what was recorded of the two operations, and how many retries moved."""
+    sys.addaudithook(stay_here)
     spans = [span for span in globals()[sys.argv[1]]() if "find" in span or "update" in span]
     print(json.dumps({"spans": spans, "redirected": pymongo_deprio.stats().redirected}))
 
