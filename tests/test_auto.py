@@ -21,6 +21,7 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**kept, **{f"PYMONGO_DEPRIO_{name}": text for name, text in variables.items()}},
+        cwd=sys.prefix,  # there is the installed package only
         capture_output=True,
         text=True,
         check=False,

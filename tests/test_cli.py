@@ -20,6 +20,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "pymongo_deprio", *arguments],
+        cwd=sys.prefix,  # there is the installed package only
         capture_output=True,
         text=True,
         check=False,
@@ -109,6 +110,7 @@ def test_output_that_cannot_be_written() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "pymongo_deprio", "demo", "--ops", "10", "--json"],
+            cwd=sys.prefix,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -19,6 +19,7 @@ def started() -> Iterator[Any]:
     """Start the command, with three mongoses, in a process group of its own as a shell does."""
     with subprocess.Popen(
         [sys.executable, "-m", "pymongo_deprio", "cluster", "--mongos", "3"],
+        cwd=sys.prefix,  # there is the installed package only
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -20,7 +20,8 @@ ENABLED = "import pymongo, pymongo_deprio; print(pymongo_deprio.is_enabled())"
 
 def run(*command: str, before: tuple[str, ...] = (), **options: Any) -> Any:
     """Run a command below the launcher."""
-    options.setdefault("env", os.environ)
+    # Not in the checkout: there `python -m` finds the sources, and not what is installed.
+    options = {"env": os.environ, "cwd": sys.prefix, **options}
     return subprocess.run(
         [sys.executable, "-m", "pymongo_deprio", "run", *before, "--", *command],
         capture_output=True,
@@ -128,7 +129,7 @@ print(sorted(sys.modules), sys.path)
 print([getattr(finder, "__module__", "") for finder in sys.meta_path])
 """
     alone = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=sys.prefix, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     modules, finders = python(code).splitlines()
     assert modules.replace("'sitecustomize', ", "") == alone[0].replace("'sitecustomize', ", "")
@@ -157,6 +158,7 @@ def test_exit_code_signals_and_the_process() -> None:
     assert run("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
     with subprocess.Popen(
         [sys.executable, "-m", "pymongo_deprio", "run", "--", "sh", "-c", "echo $$"],
+        cwd=sys.prefix,
         stdout=subprocess.PIPE,
         text=True,
     ) as launched:
