@@ -152,6 +152,20 @@ def test_no_pymongo() -> None:
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'pymongo'"
 
 
+def test_threads_that_look_for_modules_meanwhile() -> None:
+    """Who walks along sys.meta_path while PyMongo is imported misses none of those who follow."""
+    code = """
+import sys
+walk = iter(sys.meta_path)
+next(walk)
+others = sys.meta_path[1:]
+import pymongo
+print(set(others) <= set(walk))
+"""
+    for flag in "0", "1":
+        assert python(code, env={**os.environ, "PYMONGO_DEPRIO_ENABLED": flag}) == "True"
+
+
 def test_exit_code_signals_and_the_process() -> None:
     """The command has the launcher's process: its code, its signals, its standard streams."""
     assert run(sys.executable, "-c", "raise SystemExit(7)").returncode == 7

@@ -9,14 +9,20 @@ import sys
 
 
 class _Finder:
-    """Is asked for each module that is imported, until that is PyMongo."""
+    """Is asked for each module that is imported, until that is PyMongo.
+
+    It stays in its place then: a thread that looks for a module walks along this very list, and
+    would miss the next finder if one before it went.
+    """
+
+    is_done = False
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:  # noqa: ARG004
         """Have PyMongo patched as soon as it has been imported."""
-        if name != "pymongo":
+        if _Finder.is_done or name != "pymongo":
             return None
-        sys.meta_path.remove(_Finder)  # type: ignore[arg-type]
+        _Finder.is_done = True
         import importlib.util  # noqa: PLC0415
 
         if importlib.util.find_spec(name) is not None:
