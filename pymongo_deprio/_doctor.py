@@ -116,7 +116,9 @@ def _look_at_cluster(report: Report, survey: _survey.Survey) -> None:
             report.to_mend.append(f"{name}=false: these operations are never retried")
     answering = [member for member in survey.members if member.round_trip_ms is not None]
     silent = [member for member in survey.members if member.kind == "Unknown"]
-    if not answering and survey.topology != "LoadBalanced":
+    if survey.topology == "LoadBalanced":
+        report.cannot_tell.append("behind a load balancer no server is asked before an operation")
+    elif not answering:
         told = "; ".join(f"{member.address}: {member.error}" for member in silent)
         report.cannot_tell.append(f"no server answers in {_survey.SECONDS:.0f} seconds: {told}")
         return

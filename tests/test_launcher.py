@@ -145,6 +145,46 @@ def test_a_python_without_us(tmp_path: Path) -> None:
     assert done.stderr.startswith("pymongo_deprio: PyMongo is not patched in this process of ")
 
 
+@pytest.mark.parametrize("close", ["sys.stderr.close()", "sys.stderr = None"])
+def test_a_python_without_us_that_has_no_standard_error(close: str, tmp_path: Path) -> None:
+    """Then nobody is told, and the application runs all the same."""
+    (tmp_path / "pymongo.py").write_text("print('imported')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = f"import sitecustomize, sys; {close}; import pymongo"
+    assert output(sys.executable, "-S", "-c", code, env=environment) == "imported"
+
+
+def test_a_pymongo_that_is_found_later() -> None:
+    """An application that extends sys.path after it looked in vain has it patched as well."""
+    code = f"""
+import importlib.util, sys
+found = sys.path[:]
+sys.path[:] = [folder for folder in found if "site-packages" not in folder]
+assert importlib.util.find_spec("pymongo") is None
+try:
+    import pymongo
+except ImportError:
+    sys.path[:] = found
+{ENABLED}
+"""
+    assert python(code) == "True"
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """A deleted current folder and a relative part of PYTHONPATH are no error of ours."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"rmdir '{gone}'; exec '{sys.executable}' -c pass"],
+        cwd=gone,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([BOOTSTRAP, "relative"])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "sitecustomize" not in done.stderr
+
+
 def test_no_pymongo() -> None:
     """Where there is no PyMongo, importing it fails as without us."""
     done = run(sys.executable, "-S", "-c", "import sitecustomize, pymongo")

@@ -18,35 +18,46 @@ class _Finder:
     is_done = False
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> object:  # noqa: ARG004
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
         """Have PyMongo patched as soon as it has been imported."""
-        if _Finder.is_done or name != "pymongo":
+        if _Finder.is_done or name != "pymongo" or _ask_others(name, path, target) is None:
             return None
         _Finder.is_done = True
-        import importlib.util  # noqa: PLC0415
+        _enable()
+        # Once more: among them is now the hook that sees the end of the import.
+        return _ask_others(name, path, target)
 
-        if importlib.util.find_spec(name) is not None:
-            _enable()
-        # Once more: the hook that sees the end of the import stands before those asked before.
-        return importlib.util.find_spec(name)
+
+def _ask_others(name: str, path: object, target: object) -> object:
+    for finder in list(sys.meta_path):
+        find_spec = getattr(finder, "find_spec", None)
+        spec = None
+        if find_spec is not None and finder is not _Finder:  # type: ignore[comparison-overlap]
+            spec = find_spec(name, path, target)
+        if spec is not None:
+            return spec
+    return None
 
 
 def _enable() -> None:
     try:
         import pymongo_deprio.auto  # noqa: F401, PLC0415
     except Exception as error:  # noqa: BLE001 - an application does not fail for its launcher
-        sys.stderr.write(
-            "pymongo_deprio: PyMongo is not patched in this process of {}: {}\n".format(
-                sys.executable, error
-            )
-        )
+        _tell("PyMongo is not patched in this process of {}: {}".format(sys.executable, error))
+
+
+def _tell(message: str) -> None:
+    try:
+        sys.stderr.write("pymongo_deprio: " + message + "\n")
+    except Exception:  # noqa: BLE001, S110 - a daemon may have closed it
+        pass
 
 
 def _run_what_is_hidden() -> None:
     """Run the sitecustomize that would have been found without this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(__file__)
     # For good: another launcher's sitecustomize that looks for the next one must not find ours.
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
+    sys.path[:] = [folder for folder in sys.path if folder != here]
     this = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401, PLC0415
