@@ -206,6 +206,69 @@ print(set(others) <= set(walk))
         assert python(code, env={**os.environ, "PYMONGO_DEPRIO_ENABLED": flag}) == "True"
 
 
+@pytest.mark.parametrize("module", ["logging", "inspect", "wrapt", "pymongo_deprio"])
+def test_threads_that_import_meanwhile(module: str) -> None:
+    """A thread that imports something that we need does not wait for one that imports PyMongo."""
+    code = f"""
+import importlib, threading
+start = threading.Barrier(2)
+def work(name):
+    start.wait()
+    importlib.import_module(name)
+threads = [threading.Thread(target=work, args=[name]) for name in ("pymongo", {module!r})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+{ENABLED}
+"""
+    for _ in range(3):
+        assert python(code) == "True"
+
+
+def test_hooks_of_others() -> None:
+    """A finder of an agent's that answers once only is asked once, and its loader runs."""
+    code = f"""
+import sys
+from importlib.machinery import PathFinder
+class Once:
+    asked = 0
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "pymongo":
+            cls.asked += 1
+            spec = PathFinder.find_spec(name, path, target)
+            cls.loader = spec.loader
+            return spec
+sys.meta_path.insert(1, Once)
+{ENABLED}
+print(Once.asked, pymongo.__loader__ is Once.loader is pymongo.__spec__.loader)
+"""
+    assert python(code) == "True\n1 True"
+
+
+def test_a_pymongo_that_cannot_be_patched(tmp_path: Path) -> None:
+    """Standard error says so; with --strict importing it fails, each time."""
+    (tmp_path / "pymongo").mkdir()
+    (tmp_path / "pymongo" / "__init__.py").write_text("version = '9.0'")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = """
+for _ in range(2):
+    try:
+        import pymongo
+    except Exception as error:
+        print(type(error).__name__)
+    else:
+        print(pymongo.version)
+"""
+    done = run(sys.executable, "-c", code, env=environment)
+    assert done.stdout.split() == ["9.0"] * 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pymongo_deprio: PyMongo 9.0 cannot be patched: it has no pymongo.topol")
+    told = python(code, before=("--strict",), env=environment)
+    assert told.split() == ["UnsupportedPyMongoError"] * 2
+
+
 def test_exit_code_signals_and_the_process() -> None:
     """The command has the launcher's process: its code, its signals, its standard streams."""
     assert run(sys.executable, "-c", "raise SystemExit(7)").returncode == 7

@@ -9,40 +9,54 @@ import sys
 
 
 class _Finder:
-    """Is asked for each module that is imported, until that is PyMongo.
+    """Finds PyMongo as the finders behind it do, and has it patched once it is imported.
 
-    It stays in its place then: a thread that looks for a module walks along this very list, and
-    would miss the next finder if one before it went.
+    While a finder is asked, Python holds the import lock of all modules: whoever imports something
+    here may wait for a thread that waits for that lock. And it stays in its place, as threads walk
+    along sys.meta_path.
     """
-
-    is_done = False
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
-        """Have PyMongo patched as soon as it has been imported."""
-        if _Finder.is_done or name != "pymongo" or _ask_others(name, path, target) is None:
+        """Return where PyMongo is; None for all else."""
+        if name != "pymongo":
             return None
-        _Finder.is_done = True
+        finders = list(sys.meta_path)
+        for finder in finders[finders.index(_Finder) + 1 :]:  # type: ignore[arg-type]
+            find_spec = getattr(finder, "find_spec", None)  # very old ones have none
+            spec = find_spec and find_spec(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader:
+    """Loads as another one does, which then takes its place again."""
+
+    def __init__(self, loader: object) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: object) -> object:
+        create = getattr(self._loader, "create_module", None)
+        return create and create(spec)
+
+    def exec_module(self, module: object) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader  # type: ignore[attr-defined]
+        self._loader.exec_module(module)  # type: ignore[attr-defined]
         _enable()
-        # Once more: among them is now the hook that sees the end of the import.
-        return _ask_others(name, path, target)
-
-
-def _ask_others(name: str, path: object, target: object) -> object:
-    for finder in list(sys.meta_path):
-        find_spec = getattr(finder, "find_spec", None)
-        spec = None
-        if find_spec is not None and finder is not _Finder:  # type: ignore[comparison-overlap]
-            spec = find_spec(name, path, target)
-        if spec is not None:
-            return spec
-    return None
 
 
 def _enable() -> None:
     try:
         import pymongo_deprio.auto  # noqa: F401, PLC0415
-    except Exception as error:  # noqa: BLE001 - an application does not fail for its launcher
+    except Exception as error:  # an application does not fail for its launcher
+        if type(error).__module__.startswith("pymongo_deprio"):
+            raise  # but for PYMONGO_DEPRIO_STRICT
         _tell("PyMongo is not patched in this process of {}: {}".format(sys.executable, error))
 
 
