@@ -120,14 +120,22 @@ def _look_at_cluster(report: Report, survey: _survey.Survey) -> None:
         report.cannot_tell.append("behind a load balancer no server is asked before an operation")
     elif not answering:
         told = "; ".join(f"{member.address}: {member.error}" for member in silent)
-        report.cannot_tell.append(f"no server answers in {_survey.SECONDS:.0f} seconds: {told}")
+        reason = told or "those of the URI are not what its replicaSet asks for"
+        report.cannot_tell.append(f"no server can be used: {reason}")
         return
     report.to_mend += [f"{member.address} does not answer: {member.error}" for member in silent]
     mongoses = [member for member in answering if member.kind == "Mongos"]
     if not mongoses:
         report.hints.append(f"{survey.topology} is no sharded cluster: there is nothing to change")
     elif len(survey.members) == 1:
-        report.to_mend.append("one mongos: nothing to retry on. Name more of them in the URI")
+        report.to_mend.append(
+            "one mongos: nothing to retry on. Name more in the URI, without directConnection"
+        )
+    if mongoses and survey.socket_timeout_ms is None:
+        report.hints.append(
+            "no socketTimeoutMS: an operation on a mongos that hangs waits without end, and is not "
+            "retried"
+        )
     report.hints += [
         f"{member.address} is outside the latency window of {survey.local_threshold_ms} ms: only "
         "retries go there"

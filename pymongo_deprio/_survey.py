@@ -35,6 +35,7 @@ class Member:
     outside_window: bool
     """Whether it is too far away to be selected while the fastest one is there."""
     error: str | None
+    """Why it is not known."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Survey:
     local_threshold_ms: float
     retry_reads: bool
     retry_writes: bool
+    socket_timeout_ms: float | None
+    """None where an operation may wait for an answer without end."""
     warnings: list[str]
     """What PyMongo had to say of the URI."""
 
@@ -72,12 +75,14 @@ def take(uri: str) -> Survey:
     # Up to 3.12 they are attributes of the client itself, and `options` is a database.
     options: Any = client.options if hasattr(MongoClient, "options") else client
     window = options.local_threshold_ms
+    timeout = client._topology._settings.pool_options.socket_timeout  # noqa: SLF001 - in seconds
     return Survey(
         description.topology_type_name,
         list(_members(description, window)),
         window,
         options.retry_reads,
         options.retry_writes,
+        None if timeout is None else timeout * 1000,
         [
             _safe(str(warning.message), uri)
             for warning in caught
@@ -123,11 +128,13 @@ def _members(description: Any, window: float) -> Iterator[Member]:
             server.server_type_name,
             None if seconds is None else round(seconds * 1000, 1),
             seconds is not None and (seconds - fastest) * 1000 > window,
-            _told(server.error, address) if server.error else None,
+            None if server.server_type_name != "Unknown" else _told(server.error, address),
         )
 
 
-def _told(error: Exception, address: str) -> str:
+def _told(error: Exception | None, address: str) -> str:
+    if error is None:
+        return f"no answer in {SECONDS:g} seconds: it hangs, or wants TLS, or a firewall is between"
     text = str(error).partition(" (configured timeouts")[0]
     start = f"{address}: "
     return text[len(start) :] if text.startswith(start) else text

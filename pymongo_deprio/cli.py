@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Callable, NoReturn, Sequence
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say it in one line, without the usage."""
-        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+        """Say it in one line, without the usage, and without the password of a URI."""
+        line = re.sub(r"://.*@", "://…@", " ".join(message.split()))
+        self.exit(2, f"{self.prog}: {line}. See {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,9 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code = int(options.run(options))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except ImportError as error:
+        return _complain(f"this needs {error.name}, which cannot be imported: {error}")
+    except UnicodeEncodeError as error:
+        return _complain(f"the output could not be written: {error}")
     except OSError as error:
         # Who reads the output may have gone: then the interpreter's last flush would fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -173,9 +180,9 @@ def _run(options: argparse.Namespace) -> int:
         options.error("a command to run is missing, behind --")
     try:
         return _launcher.run(command, cooldown=options.cooldown, strict=options.strict)
-    except OSError as error:
-        _complain(f"{command[0]!r} cannot be run: {error.strerror}")
-        return 127 if isinstance(error, FileNotFoundError) else 126
+    except (OSError, ValueError) as error:
+        _complain(f"{command[0]!r} cannot be run: {getattr(error, 'strerror', error)}")
+        return 126 if isinstance(error, PermissionError) else 127
 
 
 def _doctor(options: argparse.Namespace) -> int:

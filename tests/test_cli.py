@@ -122,6 +122,41 @@ def test_output_that_cannot_be_written() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_output_that_cannot_be_encoded() -> None:
+    """It is one clear message and exit code 2 as well."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = run("doctor", "mongodb://%2Fnonexistent%2F%C3%BC.sock/", env=environment)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pymongo-deprio: the output could not be written: 'ascii' codec")
+
+
+def test_no_output_at_all() -> None:
+    """Without a standard output the exit code still tells."""
+    command = f"exec '{sys.executable}' -m pymongo_deprio doctor >&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=sys.prefix,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_pymongo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What needs it says so in one line."""
+    monkeypatch.setitem(sys.modules, "pymongo", None)
+    monkeypatch.delitem(sys.modules, "pymongo_deprio._doctor", raising=False)
+    monkeypatch.delattr(pymongo_deprio, "_doctor", raising=False)
+    assert cli.main(["doctor"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pymongo-deprio: this needs pymongo, which cannot be imported")
+
+
 def test_demo_without_a_mongod() -> None:
     """One clear message says what was tried and what to install; no traceback."""
     done = run("demo", env={"PYMONGO_DEPRIO_MONGOD": "/nonexistent/mongod"})
@@ -158,6 +193,9 @@ def test_demo_without_rich(
         (["run", "--cooldown=base=0", "--", "true"], "base must be a number of seconds above 0"),
         (["cluster", "--mongos", "0"], "'0' is not a whole number from 1 on"),
         (["doctor", "mongodb://a", "b"], "unrecognized arguments: b"),
+        (["doctor", "mongodb://a", "b\nc"], "unrecognized arguments: b c"),
+        (["mongodb://me:secret@a"], "mongodb://…@a"),
+        (["doctor", "mongodb://me:se@cret@a", "mongodb://me:secret@b"], "mongodb://…@b"),
     ],
 )
 def test_wrong_arguments(
@@ -170,6 +208,7 @@ def test_wrong_arguments(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pymongo-deprio")
     assert words in line
+    assert "cret" not in line
 
 
 @pytest.mark.parametrize(
@@ -178,6 +217,7 @@ def test_wrong_arguments(
         (["doctor", "mongodb://127.0.0.1:x/"], 2, "the URI cannot be used: "),
         (["run", "--", "/nonexistent/command"], 127, "'/nonexistent/command' cannot be run: No "),
         (["run", "--", "/"], 126, "'/' cannot be run: Permission denied"),
+        (["run", "--", ""], 127, "'' cannot be run: "),
         (["cluster"], 2, "/nonexistent/mongod"),
         (["cluster", "--docker"], 2, ""),
     ],
@@ -197,10 +237,10 @@ def test_what_cannot_be_done(arguments: list[str], code: int, words: str) -> Non
 
 
 def test_doctor_of_a_cluster_that_is_not_there() -> None:
-    """One line of the report says that no server answers, and why; the exit code is 2."""
+    """One line of the report says that no server can be used, and why; the exit code is 2."""
     done = run("doctor", "mongodb://127.0.0.1:1/")
     assert (done.returncode, done.stderr) == (2, "")
-    (line,) = (line for line in done.stdout.splitlines() if "no server answers" in line)
+    (line,) = (line for line in done.stdout.splitlines() if "no server can be used" in line)
     assert "127.0.0.1:1: " in line
     assert done.stdout.endswith("\nCannot tell\n")
 

@@ -24,6 +24,7 @@ SEAMS = [
 def survey(*members: _survey.Member, topology: str = "Sharded", **changes: Any) -> _survey.Survey:
     """Return a survey of these servers."""
     options: dict[str, Any] = {"retry_reads": True, "retry_writes": True, "warnings": []}
+    options["socket_timeout_ms"] = 20_000
     return _survey.Survey(topology, list(members), 15, **{**options, **changes})
 
 
@@ -132,9 +133,11 @@ def test_a_real_cluster(cluster: LocalCluster) -> None:
         (survey(A, B, retry_writes=False), 1, "retryWrites=false"),
         (survey(A, B, retry_reads=False), 1, "retryReads=false"),
         (survey(A, B, SILENT), 1, "c:3 does not answer: connection refused"),
-        (survey(SILENT, topology="Unknown"), 2, "no server answers in 5 seconds: c:3: connection"),
+        (survey(SILENT, topology="Unknown"), 2, "no server can be used: c:3: connection refused"),
         (survey(A, mongos("d:4", 80, outside=True)), 0, "d:4 is outside the latency window of 15"),
         (survey(A, B, warnings=["Unknown option"]), 0, "Unknown option"),
+        (survey(A, B, socket_timeout_ms=None), 0, "no socketTimeoutMS"),
+        (survey(topology="ReplicaSetNoPrimary"), 2, "not what its replicaSet asks for"),
         (
             survey(_survey.Member("p:1", "RSPrimary", 1, False, None), topology="ReplicaSet"),
             0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,22 @@ def test_a_server_that_does_not_answer(cluster: LocalCluster) -> None:
     assert "refused" in silent.error
     assert not silent.error.startswith(NOBODY)
     assert sum(member.kind == "Mongos" for member in survey.members) == 2
+
+
+def test_a_server_that_hangs(cluster: LocalCluster) -> None:
+    """What accepts connections and says nothing is told to do so."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        silent = "{}:{}".format(*hanging.getsockname())
+        survey = _survey.take(cluster.uri.rstrip("/") + f",{silent}/")
+    (member,) = (member for member in survey.members if member.address == silent)
+    assert member.error is not None
+    assert member.error.startswith("no answer in 1 seconds: it hangs")
+
+
+def test_the_timeout_of_sockets(cluster: LocalCluster) -> None:
+    """It is the URI's, in milliseconds, or none."""
+    assert _survey.take(cluster.uri).socket_timeout_ms is None
+    assert _survey.take(cluster.uri + "?socketTimeoutMS=500").socket_timeout_ms == 500
 
 
 @pytest.mark.parametrize(

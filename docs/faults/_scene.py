@@ -125,7 +125,9 @@ def _tell(client: Any, address: Address, milliseconds: int, **reply: Any) -> Non
 
 def show(shows: Callable[[LocalCluster], bool]) -> None:
     """Run a script: on PyMongo alone, or with the argument ``--enabled`` on the patched one."""
-    if "--enabled" in sys.argv[1:]:
+    if sys.argv[1:] not in ([], ["--enabled"]):
+        sys.exit(f"{sys.argv[0]} takes --enabled or nothing, not {' '.join(sys.argv[1:])}")
+    if sys.argv[1:]:
         pymongo_deprio.enable(strict=True)
     with LocalCluster(mongos=2) as cluster:
         shown = "shown" if shows(cluster) else "not shown"
