@@ -49,7 +49,7 @@ class Operation:
     server: Any = None
     """The server that the latest attempt was sent to."""
     asked: tuple[Any, ...] = ()
-    """The selector and the session of its attempts."""
+    """The arguments of its first attempt: the selector and the session stand first."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""
@@ -70,9 +70,13 @@ class Operation:
     is_probing: bool = False
     """Whether it was."""
 
+    is_beginning: bool = False
+    """Whether its first selection is to come or under way, with nothing to leave out."""
+
     def __init__(self, client: Any, owner: object) -> None:
         self.client = client
         self.owner = owner
+        self.is_beginning = True
 
     @staticmethod
     def here() -> object:
@@ -125,6 +129,6 @@ CURRENT: ContextVar[Operation | None] = ContextVar("pymongo_deprio_operation", d
 
 
 def is_selecting() -> bool:
-    """Tell whether this context is in the first selection of an operation."""
+    """Tell whether selection has nothing to do here but what PyMongo does alone."""
     operation = CURRENT.get()
-    return operation is not None and operation.client is not None and operation.server is None
+    return operation is not None and operation.is_beginning

@@ -76,8 +76,16 @@ class _Place:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return code is not None and method in code.co_names
 
+    def holds(self, *attributes: str) -> bool:
+        """Tell whether the instances of its class have these attributes."""
+        there: set[str] = set()
+        for base in getattr(self.owner, "__mro__", ()):
+            init = getattr(vars(base).get("__init__"), "__code__", None)
+            there.update(vars(base).get("__slots__", ()), init.co_names if init else ())
+        return self.function is not None and there.issuperset(attributes)
+
     def lacks(self, parameters: Iterable[str]) -> list[str]:
-        if self.owner is None:
+        if self.owner is None or not hasattr(self.function, "__get__"):
             return [self._label]
         there = Parameters(self.function)
         return [
@@ -98,7 +106,7 @@ class _Wanted(NamedTuple):
 
 def _wanted(observer: Observer) -> Iterator[_Wanted]:
     place = _Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
-    yield _Wanted(place, _wrappers.Selection, ("address",))
+    yield _Wanted(place, lambda _: _wrappers.selection, ("address",), is_selecting)
     # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
     client = getattr(_module("pymongo.mongo_client"), "MongoClient", None)
     package = getattr(client, "__module__", "pymongo.mongo_client").rpartition(".")[0]
@@ -137,6 +145,10 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
 
 def _retry_loops(module: str, client: str) -> list[_Place]:
     """Return where the loops of reads and writes are, which moved into one method over time."""
+    # That of an object which holds the arguments: without any it costs less to wrap.
+    loop = _Place(module, "_ClientConnectionRetryable", "run")
+    if loop.holds("_client", "_session", "_retryable"):
+        return [loop]
     names = {"_retry_internal"} if _Place(module, client, "_retry_internal").owner else set()
     for name in "_retry_with_session", "_retryable_read":
         moved = _Place(module, client, name).calls("_retry_internal")

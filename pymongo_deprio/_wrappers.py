@@ -38,6 +38,7 @@ from pymongo_deprio._selection import select
 if TYPE_CHECKING:
     from pymongo_deprio._events import Address, Event
     from pymongo_deprio._memory import Memory
+    from pymongo_deprio._patching import Method
 
 # Deprioritization has a meaning where there is a choice: a single server and a load balancer ignore
 # it, and in an unknown topology nothing is suitable.
@@ -70,58 +71,78 @@ class Loop:
     def __init__(self, loop: Callable[..., Any], observer: Observer) -> None:
         """Wrap one of PyMongo's loops.
 
-        :param loop: the original, for the names of its parameters.
+        :param loop: the original. It is a method of the client, with parameters, or from 4.6 on of
+            an object that holds them.
         """
         self._parameters = Parameters(loop)
+        self._is_of_client = "session" in self._parameters
         self._observer = observer
         self._memory = observer.memory
 
-    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Run one operation."""
-        operation = Operation(instance, get_ident())
-        token = None
-        try:
-            token = CURRENT.set(operation)
-            if not self._memory.is_empty:
-                self._prepare(operation, args, kwargs)
-            result = wrapped(*args, **kwargs)
-            if operation.topology is not None:
-                self._succeeded(operation)
-            return result  # noqa: TRY300 - what succeeded is looked at once
-        except Exception as error:
-            self._failed(operation, error, args, kwargs)
-            raise
-        finally:
-            if operation.is_probing:
-                self._memory.release(operation.topology, operation, failed=True)
-            operation.close(token)
+    def sync(self, loop: Method) -> Method:
+        """Return what runs one operation."""
+        memory = self._memory
+        is_of_client = self._is_of_client
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Run one operation of an AsyncMongoClient."""
-        operation = AsyncOperation(instance, asyncio.current_task())
-        token = None
-        try:
-            token = CURRENT.set(operation)
-            if not self._memory.is_empty:
-                self._prepare(operation, args, kwargs)
-            result = await wrapped(*args, **kwargs)
-            if operation.topology is not None:
-                self._succeeded(operation)
-            return result  # noqa: TRY300 - what succeeded is looked at once
-        except Exception as error:
-            self._failed(operation, error, args, kwargs)
-            raise
-        finally:
-            if operation.is_probing:
-                self._memory.release(operation.topology, operation, failed=True)
-            operation.close(token)
+        def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            operation = Operation(owner if is_of_client else owner._client, get_ident())
+            token = None
+            try:
+                token = CURRENT.set(operation)
+                if not memory.is_empty:
+                    self._prepare(operation, owner, args, kwargs)
+                result = loop(owner, *args, **kwargs)
+                if operation.topology is not None:
+                    self._succeeded(operation)
+                return result  # noqa: TRY300 - what succeeded is looked at once
+            except Exception as error:
+                self._failed(operation, error, owner, args, kwargs)
+                raise
+            finally:
+                if operation.is_probing:
+                    memory.release(operation.topology, operation, failed=True)
+                operation.close(token)
 
-    def _prepare(self, operation: Operation, args: Args, kwargs: Kwargs) -> None:
+        return run
+
+    def asynchronous(self, loop: Method) -> Method:
+        """Return what runs one operation of an AsyncMongoClient."""
+        memory = self._memory
+        is_of_client = self._is_of_client
+
+        async def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            client = owner if is_of_client else owner._client
+            operation = AsyncOperation(client, asyncio.current_task())
+            token = None
+            try:
+                token = CURRENT.set(operation)
+                if not memory.is_empty:
+                    self._prepare(operation, owner, args, kwargs)
+                result = await loop(owner, *args, **kwargs)
+                if operation.topology is not None:
+                    self._succeeded(operation)
+                return result  # noqa: TRY300 - what succeeded is looked at once
+            except Exception as error:
+                self._failed(operation, error, owner, args, kwargs)
+                raise
+            finally:
+                if operation.is_probing:
+                    memory.release(operation.topology, operation, failed=True)
+                operation.close(token)
+
+        return run
+
+    def _argument(self, name: str, owner: Any, args: Args, kwargs: Kwargs) -> Any:
+        if self._is_of_client:
+            return self._parameters.get(name, args, kwargs)
+        return getattr(owner, f"_{name}")
+
+    def _prepare(self, operation: Operation, owner: Any, args: Args, kwargs: Kwargs) -> None:
         try:
             operation.may_probe = may_probe(
                 operation.client,
-                self._parameters.get("session", args, kwargs),
-                retryable=self._parameters.get("retryable", args, kwargs),
+                self._argument("session", owner, args, kwargs),
+                retryable=self._argument("retryable", owner, args, kwargs),
             )
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("An operation does not probe, since it is not known whether it is retried")
@@ -136,7 +157,9 @@ class Loop:
         except Exception:  # noqa: BLE001 - whatever it is, the operation succeeded
             log_once("What an operation's success says could not be noted")
 
-    def _failed(self, operation: Operation, error: Any, args: Args, kwargs: Kwargs) -> None:
+    def _failed(
+        self, operation: Operation, error: Any, owner: Any, args: Args, kwargs: Kwargs
+    ) -> None:
         try:
             if not isinstance(error, errors().PyMongoError):
                 return
@@ -144,7 +167,7 @@ class Loop:
                 # PyMongo alone sends the last attempts to another mongos, whose answer tells the
                 # application to run the transaction again.
                 error._add_error_label(TRANSIENT)
-            session = self._parameters.get("session", args, kwargs)
+            session = self._argument("session", owner, args, kwargs)
             if session is not None and error.has_error_label(TRANSIENT):
                 failed = where_it_failed(operation, error)
                 if failed:
@@ -177,53 +200,71 @@ class Attempt:
         self._memory = observer.memory
         self._retries_on_overload = retries_on_overload
 
-    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Select the server of one attempt."""
-        operation = CURRENT.get()
-        if operation is None or operation.client is not instance or operation.owner != get_ident():
-            return wrapped(*args, **kwargs)
-        if operation.server is None:
-            operation.asked = args[:2]
-            if self._memory.is_empty:
-                operation.server = server = wrapped(*args, **kwargs)
-                return server
-        elif not _is_retry(operation, args):
-            with _outside_operations():
-                return wrapped(*args, **kwargs)
-        args, kwargs = self._before(operation, args, kwargs)
-        lent = operation.lent
-        try:
-            operation.server = server = wrapped(*args, **kwargs)
-        finally:
-            operation.lent = None
-        self._after(operation, lent, args, kwargs)
-        return server
+    def sync(self, select_server: Method) -> Method:
+        """Return what selects the server of one attempt."""
+        memory = self._memory
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Select the server of one attempt of an AsyncMongoClient."""
-        operation = CURRENT.get()
-        if (
-            operation is None
-            or operation.client is not instance
-            or operation.owner is not operation.here()
-        ):
-            return await wrapped(*args, **kwargs)
-        if operation.server is None:
-            operation.asked = args[:2]
-            if self._memory.is_empty:
-                operation.server = server = await wrapped(*args, **kwargs)
-                return server
-        elif not _is_retry(operation, args):
-            with _outside_operations():
-                return await wrapped(*args, **kwargs)
-        args, kwargs = self._before(operation, args, kwargs)
-        lent = operation.lent
-        try:
-            operation.server = server = await wrapped(*args, **kwargs)
-        finally:
-            operation.lent = None
-        self._after(operation, lent, args, kwargs)
-        return server
+        def select(client: Any, *args: Any, **kwargs: Any) -> Any:
+            operation = CURRENT.get()
+            if (
+                operation is None
+                or operation.client is not client
+                or operation.owner != get_ident()
+            ):
+                return select_server(client, *args, **kwargs)
+            if operation.server is None:
+                operation.asked = args
+                if memory.is_empty:
+                    operation.server = server = select_server(client, *args, **kwargs)
+                    operation.is_beginning = False
+                    return server
+            elif not _is_retry(operation, args):
+                with _outside_operations():
+                    return select_server(client, *args, **kwargs)
+            operation.is_beginning = False
+            args, kwargs = self._before(operation, args, kwargs)
+            lent = operation.lent
+            try:
+                operation.server = server = select_server(client, *args, **kwargs)
+            finally:
+                operation.lent = None
+            self._after(operation, lent, args, kwargs)
+            return server
+
+        return select
+
+    def asynchronous(self, select_server: Method) -> Method:
+        """Return what selects the server of one attempt of an AsyncMongoClient."""
+        memory = self._memory
+
+        async def select(client: Any, *args: Any, **kwargs: Any) -> Any:
+            operation = CURRENT.get()
+            if (
+                operation is None
+                or operation.client is not client
+                or operation.owner is not operation.here()
+            ):
+                return await select_server(client, *args, **kwargs)
+            if operation.server is None:
+                operation.asked = args
+                if memory.is_empty:
+                    operation.server = server = await select_server(client, *args, **kwargs)
+                    operation.is_beginning = False
+                    return server
+            elif not _is_retry(operation, args):
+                with _outside_operations():
+                    return await select_server(client, *args, **kwargs)
+            operation.is_beginning = False
+            args, kwargs = self._before(operation, args, kwargs)
+            lent = operation.lent
+            try:
+                operation.server = server = await select_server(client, *args, **kwargs)
+            finally:
+                operation.lent = None
+            self._after(operation, lent, args, kwargs)
+            return server
+
+        return select
 
     def _before(self, operation: Operation, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Lend to selection what it should leave out."""
@@ -355,7 +396,7 @@ class Attempt:
 
 def _is_retry(operation: Operation, args: Args) -> bool:
     """Tell a retry, for the same selector and session, from a command that a listener runs."""
-    return all(one is other for one, other in zip(operation.asked, args))
+    return all(one is other for one, other in zip(operation.asked[:2], args))
 
 
 @contextlib.contextmanager
@@ -378,74 +419,80 @@ class Resume:
         """Remember where the stream failed, for that long."""
         self._memory = memory
 
-    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Create the cursor of a change stream."""
-        failed = address_of_cursor(instance)
-        if failed is None:  # the first one: while others resume, operations have to look here
-            return wrapped(*args, **kwargs)
-        with self._memory.resuming(Operation.here(), failed):
-            return wrapped(*args, **kwargs)
+    def sync(self, create_cursor: Method) -> Method:
+        """Return what creates the cursor of a change stream."""
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Create the cursor of a change stream of an AsyncMongoClient."""
-        failed = address_of_cursor(instance)
-        if failed is None:
-            return await wrapped(*args, **kwargs)
-        with self._memory.resuming(AsyncOperation.here(), failed):
-            return await wrapped(*args, **kwargs)
+        def create(stream: Any, *args: Any, **kwargs: Any) -> Any:
+            failed = address_of_cursor(stream)
+            if failed is None:  # the first one: while others resume, operations have to look here
+                return create_cursor(stream, *args, **kwargs)
+            with self._memory.resuming(Operation.here(), failed):
+                return create_cursor(stream, *args, **kwargs)
+
+        return create
+
+    def asynchronous(self, create_cursor: Method) -> Method:
+        """Return what creates the cursor of a change stream of an AsyncMongoClient."""
+
+        async def create(stream: Any, *args: Any, **kwargs: Any) -> Any:
+            failed = address_of_cursor(stream)
+            if failed is None:
+                return await create_cursor(stream, *args, **kwargs)
+            with self._memory.resuming(AsyncOperation.here(), failed):
+                return await create_cursor(stream, *args, **kwargs)
+
+        return create
 
 
 # -- Selection -------------------------------------------------------------------------------------
 
 
-class Selection:
-    """Wraps ``TopologyDescription.apply_selector``, which from now on takes a list everywhere."""
+def selection(apply_selector: Method) -> Method:
+    """Wrap ``TopologyDescription.apply_selector``, which from now on takes a list everywhere.
 
-    def __init__(self, apply_selector: Any) -> None:
-        """Wrap the original, which stays the one that decides."""
-        self._original = apply_selector
+    The original stays the one that decides.
+    """
 
-    def __call__(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Select from a topology description, without the deprioritized servers if possible."""
-        given = None
-        if "deprioritized_servers" in kwargs:
-            # A copy, as the dictionary may be the caller's own (Python 3.8).
-            kwargs = dict(kwargs)
-            given = kwargs.pop("deprioritized_servers")
-        if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
-            args, given = args[:3] + args[4:], args[3]
-        if given:
-            lent: Lent | None = Lent(None, addresses(given))
-        else:
-            operation = CURRENT.get()
-            if operation is None or operation.lent is None:
-                return wrapped(*args, **kwargs)
-            lent = operation.lent_to(getattr(instance, "_topology_settings", None))
+    def apply(description: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        args, kwargs, lent = _lent_to(description, args, kwargs)
         address = args[1] if len(args) > 1 else kwargs.get("address")
-        if lent is None or address or instance.topology_type_name not in _TOPOLOGIES_WITH_A_CHOICE:
-            return wrapped(*args, **kwargs)
+        kind = description.topology_type_name
+        if lent is None or address or kind not in _TOPOLOGIES_WITH_A_CHOICE:
+            return apply_selector(description, *args, **kwargs)  # type: ignore[no-any-return]
 
         def suitable(left_out: frozenset[Address]) -> list[Any]:
             if not left_out:
-                return wrapped(*args, **kwargs)  # type: ignore[no-any-return]
-            return self._without(left_out, instance, args, kwargs)
+                return apply_selector(description, *args, **kwargs)  # type: ignore[no-any-return]
+            try:
+                # A private copy: what others see of the topology stays as it is.
+                reduced = without(description, left_out)
+                return apply_selector(reduced, *args, **kwargs)  # type: ignore[no-any-return]
+            except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+                _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
+                return []
 
-        known = {server.address for server in instance.known_servers}
-        sharded = instance.topology_type_name == "Sharded"
-        servers = select(suitable, lent.failed, known, lent.cooling, sharded=sharded)
+        known = {server.address for server in description.known_servers}
+        servers = select(suitable, lent.failed, known, lent.cooling, sharded=kind == "Sharded")
         return [server for server in servers if server.address == lent.probe] or servers
 
-    def _without(
-        self, left_out: frozenset[Address], description: Any, args: Args, kwargs: Kwargs
-    ) -> list[Any]:
-        """Ask PyMongo about a private copy of the topology that lacks some servers."""
-        try:
-            reduced = without(description, left_out)
-            ask = self._original.__get__(reduced, type(reduced))
-            return ask(*args, **kwargs)  # type: ignore[no-any-return]
-        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
-            _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
-            return []
+    return apply
+
+
+def _lent_to(description: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs, Lent | None]:
+    """Return a call's arguments without the list, and what to leave out: by it, or what is lent."""
+    given = None
+    if "deprioritized_servers" in kwargs:
+        # A copy, as the dictionary may be the caller's own (Python 3.8).
+        kwargs = dict(kwargs)
+        given = kwargs.pop("deprioritized_servers")
+    if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
+        args, given = args[:3] + args[4:], args[3]
+    if given:
+        return args, kwargs, Lent(None, addresses(given))
+    operation = CURRENT.get()
+    if operation is None or operation.lent is None:
+        return args, kwargs, None
+    return args, kwargs, operation.lent_to(getattr(description, "_topology_settings", None))
 
 
 class Lending:
@@ -455,21 +502,29 @@ class Lending:
         """Wrap the original, for the names of its parameters."""
         self._parameters = Parameters(method)
 
-    def sync(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Select, and lend the given list for that long."""
-        deprioritized, args, kwargs = self._take(args, kwargs)
-        if not deprioritized:
-            return wrapped(*args, **kwargs)
-        with _lent(Operation, instance, deprioritized):
-            return wrapped(*args, **kwargs)
+    def sync(self, select: Method) -> Method:
+        """Return what selects, and lends the given list for that long."""
 
-    async def asynchronous(self, wrapped: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Do the same for a topology of an AsyncMongoClient."""
-        deprioritized, args, kwargs = self._take(args, kwargs)
-        if not deprioritized:
-            return await wrapped(*args, **kwargs)
-        with _lent(AsyncOperation, instance, deprioritized):
-            return await wrapped(*args, **kwargs)
+        def lend(topology: Any, *args: Any, **kwargs: Any) -> Any:
+            deprioritized, args, kwargs = self._take(args, kwargs)
+            if not deprioritized:
+                return select(topology, *args, **kwargs)
+            with _lent(Operation, topology, deprioritized):
+                return select(topology, *args, **kwargs)
+
+        return lend
+
+    def asynchronous(self, select: Method) -> Method:
+        """Return what does the same for a topology of an AsyncMongoClient."""
+
+        async def lend(topology: Any, *args: Any, **kwargs: Any) -> Any:
+            deprioritized, args, kwargs = self._take(args, kwargs)
+            if not deprioritized:
+                return await select(topology, *args, **kwargs)
+            with _lent(AsyncOperation, topology, deprioritized):
+                return await select(topology, *args, **kwargs)
+
+        return lend
 
     def _take(self, args: Args, kwargs: Kwargs) -> tuple[tuple[Address, ...], Args, Kwargs]:
         given = self._parameters.get("deprioritized_servers", args, kwargs)
@@ -485,6 +540,7 @@ def _lent(
     kind: type[Operation], topology: Any, deprioritized: tuple[Address, ...]
 ) -> Iterator[None]:
     operation = kind(topology, kind.here())
+    operation.is_beginning = False
     operation.lent = Lent(topology._settings, deprioritized)
     token = CURRENT.set(operation)
     try:

@@ -94,6 +94,7 @@ def test_a_closed_operation_keeps_nothing() -> None:
     copied = contextvars.copy_context()
     assert copied.run(is_selecting)
     operation.server = operation.topology = object()
+    operation.is_beginning = False
     assert not copied.run(is_selecting)
     operation.close(token)
     assert CURRENT.get() is None
@@ -121,12 +122,12 @@ def python_calls(call: Callable[[], object]) -> dict[str, int]:
 WHAT_SUCCESS_COSTS = {
     "_operation.__init__": 1,
     # Around the retry loop, and around the selection of its attempt's server.
-    "_wrappers.sync": 2,
-    "_wrappers.__call__": 1,
+    "_wrappers.run": 1,
+    "_wrappers.select": 1,
     "_operation.close": 1,
-    # What lets the wrappers of select_server and select_servers sleep.
-    "_patching.__get__": 2,
-    "_operation.is_selecting": 2,
+    # Each wrapper is bound; those of the selection itself sleep.
+    "_patching.__get__": 5,
+    "_operation.is_selecting": 3,
 }
 
 
@@ -138,7 +139,7 @@ WHAT_SUCCESS_COSTS = {
 def test_what_a_successful_operation_costs(
     connect: Callable[..., Any], enabled: None, call: Callable[[Any], object]
 ) -> None:
-    """Three wrapper calls and one small object: no list, no event, no copy, no lock."""
+    """Two wrapper calls and one small object: no list, no event, no copy, no lock."""
     collection = connect().test.cost
     call(collection)
     assert python_calls(lambda: call(collection)) == WHAT_SUCCESS_COSTS
@@ -199,7 +200,7 @@ def test_a_selection_elsewhere_is_no_attempt(
 
     def select_once_more(what: str, command: str, address: Any) -> None:
         memory: Any = CURRENT.get()
-        arguments = (*memory.asked, *select_arguments())
+        arguments = (*memory.asked[:2], *select_arguments())
         if where == "another client":
             other._select_server(*arguments)
         else:
@@ -227,7 +228,7 @@ def test_a_selection_of_another_task_is_no_attempt(
 
             def select_once_more(what: str, command: str, address: Any) -> None:
                 memories.append(CURRENT.get())
-                selection = client._select_server(*memories[0].asked, *select_arguments())
+                selection = client._select_server(*memories[0].asked[:2], *select_arguments())
                 tasks.append(asyncio.ensure_future(selection))
                 asked.hook = lambda *event: None
                 started.set()
@@ -276,11 +277,11 @@ def test_an_operation_that_was_never_finished() -> None:
         def __await__(self) -> Any:
             yield self
 
-    async def wrapped() -> None:
+    async def loop(client: object, session: object = None) -> None:
         await Pending()
 
     async def main() -> None:
-        coroutine = Loop(wrapped, _activation._state).asynchronous(wrapped, object(), (), {})
+        coroutine: Any = Loop(loop, _activation._state).asynchronous(loop)(object())
         contextvars.copy_context().run(coroutine.send, None)
         coroutine.close()
         assert CURRENT.get() is None

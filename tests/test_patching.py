@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -23,10 +24,14 @@ def owner() -> type:
     return type("Owner", (), dict(vars(Base)))
 
 
-def ten_more(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def ten_more(method: Any) -> Any:
     """Return ten more than the original."""
-    assert type(instance).__name__ == "Owner"
-    return wrapped(*args, **kwargs) + 10
+
+    def more(instance: Any, value: int) -> Any:
+        assert type(instance).__name__ == "Owner"
+        return method(instance, value) + 10
+
+    return more
 
 
 def test_apply_and_remove(owner: Any) -> None:
@@ -46,6 +51,35 @@ def test_looks_like_the_original(owner: Any) -> None:
     Patch(owner, "method", ten_more).apply()
     assert owner.method.__name__ == "method"
     assert owner.method.__doc__ == "Return twice the value."
+
+
+def test_called_as_a_function(owner: Any) -> None:
+    """What is got from the class takes the instance as an argument, on or off."""
+    patch = Patch(owner, "method", ten_more)
+    patch.apply()
+    method = owner.method
+    assert method(owner(), 1) == 12
+    assert list(inspect.signature(method).parameters) == ["self", "value"]
+    assert list(inspect.signature(owner().method).parameters) == ["value"]
+    patch.remove()
+    assert method(owner(), 1) == 2
+
+
+def test_on_top_of_a_wrapper_that_must_be_bound(owner: Any) -> None:
+    """Somebody's descriptor below ours gets the instance by being bound, as without us."""
+
+    class Descriptor:
+        def __get__(self, instance: Any, owner: Any) -> Any:
+            return lambda value: (instance, value)
+
+        def __call__(self, *args: Any) -> None:
+            raise AssertionError(args)
+
+    owner.method = Descriptor()
+    Patch(
+        owner, "method", lambda method: lambda instance, value: method(instance, value)[1]
+    ).apply()
+    assert owner().method(1) == 1
 
 
 def closure(wrapped: Any) -> Any:

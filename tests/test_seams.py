@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any, Iterator
+from unittest.mock import Mock
 
 import pymongo
 import pytest
@@ -31,7 +32,7 @@ def test_the_seams_of_this_pymongo() -> None:
     elif VERSION < (4, 6):
         loops = {"_retry_internal", "_retryable_read"}
     else:
-        loops = {"_retry_internal"}
+        loops = {"run"}
     names = {
         "apply_selector",
         "select_server",
@@ -44,8 +45,12 @@ def test_the_seams_of_this_pymongo() -> None:
     assert clients == ({"MongoClient", "AsyncMongoClient"} if HAS_ASYNC else {"MongoClient"})
 
 
+# Where the loop has another place, without it there is the old one.
+INDISPENSABLE = {seam for seam in SEAMS if seam[1] != "run"}
+
+
 @pytest.fixture(
-    params=sorted(SEAMS, key=str), ids=lambda seam: ".".join((seam[0].__module__, seam[1]))
+    params=sorted(INDISPENSABLE, key=str), ids=lambda seam: ".".join((seam[0].__module__, seam[1]))
 )
 def missing(request: pytest.FixtureRequest) -> Iterator[str]:
     """Take one seam away for the length of a test."""
@@ -93,7 +98,7 @@ def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(owner, name)
     with pytest.raises(UnsupportedPyMongoError) as caught:
         pymongo_deprio.enable(strict=True)
-    for _, name in SEAMS - {place for place in SEAMS if place[1].startswith("_retry")}:
+    for _, name in INDISPENSABLE - {place for place in SEAMS if place[1].startswith("_retry")}:
         assert f".{name}" in str(caught.value)
 
 
@@ -140,6 +145,29 @@ def closure(wrapped: Any) -> Any:
         return wrapped(*args, **kwargs)
 
     return hiding
+
+
+def test_what_is_no_method_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test of the application has put a mock, that one stays as it is."""
+    stub = Mock()
+    monkeypatch.setattr(pymongo.MongoClient, "_select_server", stub)
+    with pytest.raises(UnsupportedPyMongoError, match="_select_server"):
+        pymongo_deprio.enable(strict=True)
+    assert pymongo.MongoClient._select_server is stub
+
+
+@pytest.mark.skipif(VERSION < (4, 6), reason="the loop is a method of the client only")
+@pytest.mark.parametrize("lost", ["run", "_retryable"])
+def test_a_loop_that_is_not_known(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the object that runs the loop is another, its caller is wrapped in its place."""
+    for owner in {seam[0] for seam in SEAMS if seam[1] == "run"}:
+        if lost == "run":
+            monkeypatch.delattr(owner, "run")
+        else:
+            monkeypatch.setattr(_seams._Place, "holds", lambda self, *names: lost not in names)
+    assert {name for _, name in seams()} == {name for _, name in SEAMS} - {"run"} | {
+        "_retry_internal"
+    }
 
 
 def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) -> None:
