@@ -6,10 +6,11 @@ network shows the cost of the wrappers; find_one shows what is left of it beside
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from importlib.metadata import version
-from typing import Any, Callable
+from typing import Any, Awaitable, Callable
 
 import pymongo
 from pymongo.read_preferences import ReadPreference
@@ -20,28 +21,44 @@ from pymongo_deprio.cluster import LocalCluster
 ROUNDS = 20
 
 
-def microseconds(call: Callable[[], object], times: int) -> float:
+def microseconds(batch: Callable[[int], object], times: int) -> float:
     """Return how long one call takes, on average over so many, once the interpreter is warm."""
-    for _ in range(times // 4):
-        call()
+    batch(times // 4)
     began = time.perf_counter()
-    for _ in range(times):
-        call()
+    batch(times)
     return (time.perf_counter() - began) / times * 1e6
 
 
-def compare(name: str, call: Callable[[], object], times: int) -> None:
-    """Print the medians of both, and that of their differences."""
+def compare(name: str, batch: Callable[[int], object], times: int) -> None:
+    """Let both take turns, and report."""
     alone, enabled = [], []
     for _ in range(ROUNDS):
-        alone.append(microseconds(call, times))
+        alone.append(microseconds(batch, times))
         with pymongo_deprio.enable(strict=True):
-            enabled.append(microseconds(call, times))
+            enabled.append(microseconds(batch, times))
+    report(name, alone, enabled)
+
+
+def report(name: str, alone: list[float], enabled: list[float]) -> None:
+    """Print the medians of both, and that of their differences."""
     difference = statistics.median(b - a for a, b in zip(alone, enabled))
     print(
         f"{name}: {statistics.median(alone):.1f} µs alone, "
         f"{statistics.median(enabled):.1f} µs enabled, {difference:+.2f} µs"
     )
+
+
+def batch_of(call: Callable[[], object]) -> Callable[[int], None]:
+    """Return what makes a number of calls."""
+
+    def batch(times: int) -> None:
+        for _ in range(times):
+            call()
+
+    return batch
+
+
+READ = (ReadPreference.PRIMARY, None, *(("find",) if pymongo.version_tuple >= (4, 7) else ()))
 
 
 def main() -> None:
@@ -54,12 +71,45 @@ def main() -> None:
         def without_a_network(*arguments: Any) -> None:
             """Stand where a command would be sent."""
 
-        def operation() -> None:
-            client._retryable_read(without_a_network, ReadPreference.PRIMARY, None, *name)
+        def loop() -> None:
+            client._retryable_read(without_a_network, *READ)
 
-        name = ("find",) if pymongo.version_tuple >= (4, 7) else ()
-        compare("the retry loop", operation, 4000)
-        compare("find_one", collection.find_one, 400)
+        compare("the retry loop", batch_of(loop), 4000)
+        compare("find_one", batch_of(collection.find_one), 400)
+        compare("insert_one", batch_of(lambda: collection.insert_one({})), 400)
+        if hasattr(pymongo, "AsyncMongoClient"):
+            asyncio.run(asynchronously(cluster))
+
+
+async def asynchronously(cluster: LocalCluster) -> None:
+    """Measure the same of an AsyncMongoClient: the loop is that of the retries, not of events."""
+
+    async def without_a_network(*arguments: Any) -> None:
+        """Stand where a command would be sent."""
+
+    client: Any = pymongo.AsyncMongoClient(cluster.uri)
+    async with client:
+        collection = client.test.cost
+
+        async def measure(call: Callable[[], Awaitable[object]], times: int) -> float:
+            for _ in range(times // 4):
+                await call()
+            began = time.perf_counter()
+            for _ in range(times):
+                await call()
+            return (time.perf_counter() - began) / times * 1e6
+
+        for name, call, times in (
+            ("the retry loop", lambda: client._retryable_read(without_a_network, *READ), 4000),
+            ("find_one", collection.find_one, 400),
+            ("insert_one", lambda: collection.insert_one({}), 400),
+        ):
+            alone, enabled = [], []
+            for _ in range(ROUNDS):
+                alone.append(await measure(call, times))
+                with pymongo_deprio.enable(strict=True):
+                    enabled.append(await measure(call, times))
+            report(f"async, {name}", alone, enabled)
 
 
 def fallback() -> None:
@@ -74,7 +124,7 @@ def fallback() -> None:
         with pymongo_deprio.enable(strict=True):
             for _ in range(ROUNDS):
                 with alive.fail_command("find", times=1, error_code=6):
-                    took.append(microseconds(client.test.cost.find_one, 1) / 1000)
+                    took.append(microseconds(batch_of(client.test.cost.find_one), 1) / 1000)
     median = statistics.median(took)
     print(f"one failure, no other mongos: {median:.1f} ms, at most {max(took):.1f} ms")
 
