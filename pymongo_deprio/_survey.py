@@ -63,7 +63,10 @@ def take(uri: str) -> Survey:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            client: MongoClient[Any] = MongoClient(uri, heartbeatFrequencyMS=500)
+            # With connections beside those of its monitors it would log in.
+            client: MongoClient[Any] = MongoClient(
+                uri, heartbeatFrequencyMS=500, minPoolSize=0, connect=True
+            )
         except (PyMongoError, ValueError, TypeError, OSError) as error:
             raise SurveyError(f"the URI cannot be used: {_safe(str(error), uri)}") from None
         try:

@@ -1,8 +1,7 @@
 """What is put on the seams of PyMongo, sync and async.
 
-One mechanism serves every
-version: an operation remembers where its attempts failed, and lends that list to each selection.
-What newer versions do by themselves is put aside.
+One mechanism serves every version: an operation remembers where its attempts failed, and lends that
+list to each selection. What newer versions do by themselves is put aside.
 """
 
 from __future__ import annotations

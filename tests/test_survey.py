@@ -60,6 +60,17 @@ def test_options_of_the_uri(cluster: LocalCluster) -> None:
     assert (survey.retry_reads, survey.retry_writes) == (False, False)
 
 
+def test_nobody_logs_in(cluster: LocalCluster) -> None:
+    """Servers are listened to, whatever the URI says of connections; a wrong password is none."""
+    for mongos in cluster.mongos:
+        mongos.commands(reset=True)
+    uri = cluster.uri.replace("mongodb://", "mongodb://me:wrong@")
+    survey = _survey.take(f"{uri}?minPoolSize=9&connect=false")
+    assert [member.kind for member in survey.members] == ["Mongos"] * 2
+    for mongos in cluster.mongos:
+        assert not {"saslStart", "authenticate"} & set(mongos.commands())
+
+
 def test_what_pymongo_warns_of(cluster: LocalCluster) -> None:
     """It is told, not printed."""
     with warnings.catch_warnings():
