@@ -31,6 +31,8 @@ EXHAUST_ALLOWED = 1 << 16
 
 MAX_MESSAGE_SIZE = 48_000_000
 MAX_DOCUMENT_SIZE = 16 * 1024 * 1024
+MAX_DEPTH = 200
+"""How deep documents may be nested, as on a server."""
 
 _HEADER = struct.Struct("<iiii")
 _INT32 = struct.Struct("<i")
@@ -42,7 +44,10 @@ _RECEIVE_AT_LEAST = 1 << 16
 
 DOCUMENT = 0x03
 INT64 = 0x12
+_STRING = 0x02
+_ARRAY = 0x04
 _REGEX = 0x0B
+_CODE_WITH_SCOPE = 0x0F
 _FIXED_SIZES = {
     0x01: 8,  # double
     0x06: 0,  # undefined
@@ -59,14 +64,14 @@ _FIXED_SIZES = {
 }
 # How much longer a value is than the length at its beginning says.
 _PREFIXED_SIZES = {
-    0x02: 4,  # string
+    _STRING: 4,
     DOCUMENT: 0,
-    0x04: 0,  # array
+    _ARRAY: 0,
     0x05: 5,  # binary: length and subtype come before the bytes
     0x0C: 16,  # database pointer: a string and an object id
     0x0D: 4,  # code
     0x0E: 4,  # symbol
-    0x0F: 0,  # code with scope
+    _CODE_WITH_SCOPE: 0,
 }
 
 
@@ -159,10 +164,29 @@ def value_of(data: bytes, element: Element) -> Any:
 
 def decode(document: bytes) -> dict[str, Any]:
     """Decode a whole document; one that is not BSON raises `ProtocolError`."""
+    _check_depth(document)
     try:
         return dict(bson.decode(document))
     except bson.errors.InvalidBSON as error:
         raise ProtocolError(f"not BSON: {error}") from error
+
+
+def _check_depth(document: bytes) -> None:
+    # Decoding goes one level down the thread's stack for each, and not every Python guards that.
+    level = [0]
+    for _ in range(MAX_DEPTH):
+        level = [inner for start in level for inner in _nested(document, start)]
+        if not level:
+            return
+    raise ProtocolError(f"a document is nested more than {MAX_DEPTH} levels deep")
+
+
+def _nested(data: bytes, start: int) -> Iterator[int]:
+    for _, element in _walk(data, start):
+        if element.kind in (DOCUMENT, _ARRAY):
+            yield element.value
+        elif element.kind == _CODE_WITH_SCOPE:
+            yield _value_end(data, _STRING, element.value + 4, element.end)
 
 
 def int64_of(data: bytes, element: Element) -> int:
@@ -236,7 +260,7 @@ class OpMsg(NamedTuple):
         prefix = name.encode() + b"\0"
         for kind, start, end in _sections(self.message, _sections_end(self.message, self.flags)):
             if kind == 1 and self.message.startswith(prefix, start + 4):
-                return bson.decode_all(self.message[start + 4 + len(prefix) : end])
+                return list(_decoded(self.message[start + 4 + len(prefix) : end]))
         return []
 
     def with_body(self, body: bytes) -> bytes:
@@ -279,6 +303,14 @@ def _sections(message: bytes, end: int) -> Iterator[tuple[int, int, int]]:
         else:
             raise ProtocolError(f"unknown section {kind} in an OP_MSG")
         yield kind, start, position
+
+
+def _decoded(documents: bytes) -> Iterator[dict[str, Any]]:
+    start = 0
+    while start < len(documents):
+        end = _document_end(documents, start, len(documents))
+        yield decode(documents[start:end])
+        start = end
 
 
 def query_command(message: bytes) -> bytes | None:

@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import socket
 import struct
-from typing import Any
+from typing import Any, Callable
 
 import bson
 import pytest
@@ -19,13 +19,10 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pymongo_deprio.cluster import _wire as wire
-
-settings.register_profile("cluster", deadline=None, max_examples=60, derandomize=True)
-settings.load_profile("cluster")
 
 names = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=8)
 scalars: st.SearchStrategy[Any] = st.one_of(
@@ -68,7 +65,12 @@ def body(document: dict[str, Any]) -> bytes:
 
 def sequence(name: str, *items: dict[str, Any]) -> bytes:
     """Make a section of kind 1."""
-    content = name.encode() + b"\0" + b"".join(bson.encode(item) for item in items)
+    return raw_sequence(name, *map(bson.encode, items))
+
+
+def raw_sequence(name: str, *documents: bytes) -> bytes:
+    """Make a section of kind 1 of documents that are encoded already, or are none."""
+    content = name.encode() + b"\0" + b"".join(documents)
     return b"\1" + struct.pack("<i", len(content) + 4) + content
 
 
@@ -163,6 +165,44 @@ def test_malformed_messages_are_refused(message: bytes) -> None:
     """An OP_MSG has exactly one body, and sections that fit."""
     with pytest.raises(wire.ProtocolError):
         wire.OpMsg.parse(message)
+
+
+def nested(wrap: Callable[[Any], Any], levels: int) -> bytes:
+    """Encode a document that holds another so often, without the recursion of an encoder."""
+    document = bson.encode({})
+    for _ in range(levels - 1):
+        kind, before = wrap(document)
+        field = bytes([kind]) + b"0\0" + before + document
+        document = struct.pack("<i", len(field) + 5) + field + b"\0"
+    return document
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda _: (0x03, b""),
+        lambda _: (0x04, b""),
+        lambda inner: (0x0F, struct.pack("<iib", len(inner) + 9, 1, 0)),
+    ],
+    ids=["document", "array", "code with scope"],
+)
+def test_documents_are_nested_as_deep_as_on_a_server(
+    wrap: Callable[[bytes], tuple[int, bytes]],
+) -> None:
+    """To decode deeper ones would overflow the stack of a thread and so end the process."""
+    assert wire.decode(nested(wrap, wire.MAX_DEPTH))
+    for levels in wire.MAX_DEPTH + 1, 5_000:
+        with pytest.raises(wire.ProtocolError, match="nested more than 200 levels deep"):
+            wire.decode(nested(wrap, levels))
+
+
+def test_a_broken_document_in_a_sequence() -> None:
+    """It is found when the sequence is decoded."""
+    whole = bson.encode({"a": "b"})
+    for broken in whole[:-1] + b"x", whole[:-1], b"\0", whole.replace(b"b", b"\xff"):
+        message = op_msg(body({"a": 1}), raw_sequence("ops", whole, broken))
+        with pytest.raises(wire.ProtocolError):
+            wire.OpMsg.parse(message).sequence("ops")
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
