@@ -29,7 +29,7 @@ def bulk_write(command: Command, execute: Execute) -> Document:
     `execute` has the mongod do one of them. Raises `CommandError` for what is no bulkWrite, and if
     a write fails as a whole rather than with a write error.
     """
-    namespaces = [entry["ns"] for entry in _documents(command, "nsInfo")]
+    namespaces = [entry.get("ns") for entry in _documents(command, "nsInfo")]
     counts = dict.fromkeys(("nErrors", "nInserted", "nMatched", "nModified"), 0)
     counts.update(nUpserted=0, nDeleted=0)
     results: list[Document] = []
@@ -47,15 +47,20 @@ def bulk_write(command: Command, execute: Execute) -> Document:
 
 
 def _documents(command: Command, name: str) -> list[Document]:
-    given: list[Document] | None = command.get(name)
-    return command.request.sequence(name) if given is None else given
+    given = command.get(name) if name in command.fields else command.request.sequence(name)
+    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
+        raise CommandError(14, f"bulkWrite takes a list of documents as {name}, not {given!r}")
+    return given
 
 
-def _kind(operation: Document, namespaces: list[str]) -> tuple[str, str]:
-    kind = next(iter(operation))
-    if kind not in _KINDS or not 0 <= operation[kind] < len(namespaces):
-        raise CommandError(9, f"not an operation of a bulkWrite: {operation!r}")
-    return kind, namespaces[operation[kind]]
+def _kind(operation: Document, namespaces: list[Any]) -> tuple[str, str]:
+    kind = next(iter(operation), "")
+    number = operation.get(kind)
+    if kind in _KINDS and isinstance(number, int) and 0 <= number < len(namespaces):
+        namespace = namespaces[number]
+        if isinstance(namespace, str):
+            return kind, namespace
+    raise CommandError(9, f"not an operation of a bulkWrite: {operation!r}")
 
 
 def _single(
@@ -70,7 +75,7 @@ def _single(
             document[option] = command.get(option)
     arguments = {name: value for name, value in operation.items() if name != kind}
     if kind == "insert":
-        document["documents"] = [arguments["document"]]
+        document["documents"] = [arguments.get("document")]
     else:
         renamed = {"filter": "q", "updateMods": "u"}
         statement = {renamed.get(name, name): value for name, value in arguments.items()}

@@ -97,10 +97,42 @@ def test_only_where_it_is_spoken_of(near: LocalMongos) -> None:
     assert (reply["ok"], reply["nInserted"]) == (1, 0)
 
 
-@pytest.mark.parametrize("operation", [{"find": 0}, {"insert": 1, "document": {}}])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"find": 0},
+        {"insert": 1, "document": {}},
+        {"insert": -1, "document": {}},
+        {"insert": "bulk.c", "document": {}},
+        {"insert": None, "document": {}},
+        {},
+    ],
+)
 def test_what_is_no_write(near: LocalMongos, operation: Any) -> None:
     """An unknown kind or namespace is refused."""
     command = {"bulkWrite": 1, "ops": [operation], "nsInfo": [{"ns": "bulk.c"}]}
     with near.speak(25), pytest.raises(CommandFailedError) as caught:
         near.command(command)
     assert caught.value.code == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"ops": 5}, 14),
+        ({"ops": None}, 14),
+        ({"ops": [5]}, 14),
+        ({"nsInfo": "bulk.c"}, 14),
+        ({"nsInfo": [None]}, 14),
+        ({"nsInfo": [{}]}, 9),
+        ({"nsInfo": [{"ns": 5}]}, 9),
+        ({"ops": [{"insert": 0}]}, 16),
+        ({"ops": [{"update": 0}]}, 40414),
+    ],
+)
+def test_what_is_no_bulk_write(near: LocalMongos, given: Any, code: int) -> None:
+    """It gets an error, from the mongos or from the mongod, and its connection is not closed."""
+    whole = {"ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "bulk.c"}]}
+    with near.speak(25), pytest.raises(CommandFailedError) as caught:
+        near.command({"bulkWrite": 1, **whole, **given})
+    assert caught.value.code == code
