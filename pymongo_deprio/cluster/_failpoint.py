@@ -12,6 +12,8 @@ from pymongo_deprio.cluster._command import CommandError
 
 _TYPE_NAMES = {str: "string", dict: "object", list: "array", type(None): "null"}
 _INT32_MAX = 2**31 - 1
+MOST_SECONDS = 365 * 24 * 3600.0
+"""For ever: what is much longer cannot be slept."""
 _ALIASES = {
     "buildinfo": "buildInfo",
     "collstats": "collStats",
@@ -123,7 +125,7 @@ def block_seconds(data: Mapping[str, Any]) -> float:
     milliseconds = data.get("blockTimeMS")
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)):
         raise CommandError(72, "must specify 'blockTimeMS' when 'blockConnection' is true")
-    return max(0.0, milliseconds / 1000)
+    return min(max(0.0, milliseconds / 1000), MOST_SECONDS)
 
 
 def given_labels(data: Mapping[str, Any]) -> list[str] | None:
@@ -150,7 +152,8 @@ def automatic_labels(
 def _whole_number(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if math.isfinite(value) and value == int(value) else None
+    is_whole = math.isfinite(value) and value == int(value) and -(2**63) <= value < 2**63
+    return int(value) if is_whole else None
 
 
 def _transient_codes(caller: Caller) -> AbstractSet[int]:

@@ -74,8 +74,12 @@ class Mongos:
         """Accept connections for ever."""
         threading.stack_size(_STACK_SIZE)
         for number in itertools.count(1):
-            connection = Connection(self, _accept(listener), number)
-            threading.Thread(target=connection.serve, daemon=True).start()
+            sock = _accept(listener)
+            try:
+                connection = Connection(self, sock, number)
+                threading.Thread(target=connection.serve, daemon=True).start()
+            except (OSError, RuntimeError):  # the client is gone, or there is no thread to be had
+                sock.close()
 
 
 def _ignore(_message: bytes) -> None:
@@ -248,7 +252,8 @@ class Connection:
 
     def _hello_delay(self, command: Command) -> dict[str, Any]:
         delay = command.get(HELLO_DELAY)
-        if isinstance(delay, bool) or not isinstance(delay, (int, float)) or delay < 0:
+        is_number = isinstance(delay, (int, float)) and not isinstance(delay, bool)
+        if not is_number or not 0 <= delay <= failpoint.MOST_SECONDS * 1000:
             raise CommandError(2, f"{HELLO_DELAY} takes a number of milliseconds, not {delay!r}")
         self._mongos.hello_delay_ms = delay
         return {"ok": 1.0}

@@ -11,7 +11,7 @@ from bson.int64 import Int64
 from pymongo_deprio.cluster import CommandFailedError
 from pymongo_deprio.cluster._admin import run_command
 from pymongo_deprio.cluster._command import CommandError
-from pymongo_deprio.cluster._failpoint import Caller, FailCommand
+from pymongo_deprio.cluster._failpoint import MOST_SECONDS, Caller, FailCommand, block_seconds
 
 if TYPE_CHECKING:
     from pymongo_deprio.cluster import LocalCluster
@@ -93,6 +93,15 @@ def test_app_name_restricts_it_to_one_application() -> None:
     assert point.before(Caller("find", "a")) is not None
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [(5, 0.005), (-1, 0), (float("nan"), 0), (1e300, MOST_SECONDS), (float("inf"), MOST_SECONDS)],
+)
+def test_a_command_is_held_as_long_as_can_be_slept(milliseconds: float, seconds: float) -> None:
+    """Numbers that nobody can sleep for do not end the thread that is to."""
+    assert block_seconds({"blockConnection": True, "blockTimeMS": milliseconds}) == seconds
+
+
 def test_a_write_concern_error_acts_after_and_not_before() -> None:
     """With nothing else in the data the command is executed, and takes one turn."""
     point = FailCommand()
@@ -136,6 +145,11 @@ DOCUMENTS: list[dict[str, Any]] = [
     {"mode": {"times": 1}, "data": {"failCommands": PING, "errorCode": 3.5}},
     {"mode": {"times": 1}, "data": {"failCommands": PING, "errorCode": "3"}},
     {"mode": {"times": 1}, "data": {"failCommands": PING, "errorCode": 0}},
+    *(
+        {"mode": {"times": 1}, "data": {"failCommands": PING, "errorCode": number}}
+        for number in (1e300, float("nan"), float("inf"))
+    ),
+    {"mode": {"times": 2**62}},
     {
         "mode": {"times": 1},
         "data": {"failCommands": ["ping"], "errorCode": 6, "closeConnection": 1},

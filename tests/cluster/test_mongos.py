@@ -13,7 +13,9 @@ import pytest
 from bson.int64 import Int64
 from pymongo.errors import AutoReconnect, OperationFailure
 
+from pymongo_deprio.cluster import CommandFailedError
 from pymongo_deprio.cluster import _wire as wire
+from pymongo_deprio.cluster._mongos import HELLO_DELAY, Mongos
 
 if TYPE_CHECKING:
     from cluster.conftest import Wire
@@ -449,3 +451,68 @@ def test_closing_the_mongod_connection_closes_the_clients(
     connect(servers.mongod_address).run("configureFailPoint", "failCommand", db="admin", **point)
     connection.send({"dbStats": 1, "$db": "test"})
     assert connection.is_closed()
+
+
+def test_a_document_that_is_nested_too_deep_ends_its_connection_only(
+    near: LocalMongos, connect: Connect
+) -> None:
+    """Decoding it must not end the process."""
+    document = bson.encode({})
+    for _ in range(5_000):
+        field = b"\x030\0" + document
+        document = struct.pack("<i", len(field) + 5) + field + b"\0"
+    fields = b"\x10hello\0\1\0\0\0\x03client\0" + document
+    bad = connect(near.address)
+    bad.stream.send(wire.encode_msg(struct.pack("<i", len(fields) + 5) + fields + b"\0"))
+    assert bad.is_closed()
+    assert connect(near.address).run("ping")["ok"] == 1
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 1e300, "5", True, None])
+def test_a_hello_delay_that_cannot_be_slept(near: LocalMongos, delay: Any) -> None:
+    """It is refused, and hello is answered as before."""
+    with pytest.raises(CommandFailedError, match="takes a number of milliseconds"):
+        near.command({HELLO_DELAY: delay})
+    assert near.command({"hello": 1})["ok"] == 1
+
+
+class EnoughError(Exception):
+    """Ends a mongos that would accept connections for ever."""
+
+
+class Few:
+    """A listener with so many connections, each of which a client has opened already."""
+
+    def __init__(self, number: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.clients = [
+                socket.create_connection(listener.getsockname(), timeout=10) for _ in range(number)
+            ]
+            self._accepted = [listener.accept() for _ in range(number)]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self._accepted:
+            raise EnoughError
+        return self._accepted.pop(0)
+
+
+def test_a_connection_for_which_there_is_no_thread(
+    servers: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is closed, and the next one is served."""
+
+    def start(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    mongos, listener = Mongos(servers.mongod_address), Few(2)
+    stack_size = threading.stack_size()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(EnoughError):
+        mongos.serve(listener)  # type: ignore[arg-type]
+    threading.stack_size(stack_size)
+    without_thread, served = listener.clients
+    with without_thread, served:
+        assert without_thread.recv(1) == b""
+        served.sendall(wire.encode_msg(bson.encode({"ping": 1, "$db": "test"})))
+        assert wire.Stream(served).receive()
