@@ -11,6 +11,7 @@ from fixtures import (  # noqa: F401
     three,
     waits_of,
 )
+from hypothesis import HealthCheck, settings
 from projects import (  # noqa: F401
     broken_mongod,
     logging_mongod,
@@ -18,3 +19,16 @@ from projects import (  # noqa: F401
     run,
     run_here,
 )
+
+# A slow machine is no failure. For the second one: pytest --hypothesis-profile=fuzz
+settings.register_profile(
+    "tests",
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "fuzz", settings.get_profile("tests"), max_examples=3000, derandomize=False
+)
+settings.load_profile("tests")
