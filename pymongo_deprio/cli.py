@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say it in one line, without the usage, and without the password of a URI."""
-        line = re.sub(r"://.*@", "://…@", " ".join(message.split()))
-        self.exit(2, f"{self.prog}: {line}. See {self.prog} --help\n")
+        """Say it in one line, without the usage, and without a password in a misplaced URI."""
+        shown = re.sub("://.*", "://…", " ".join(message.split()))
+        self.exit(2, f"{self.prog}: {shown}. See {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
