@@ -101,9 +101,10 @@ def _cluster(given: str) -> str:
 
 
 def _mongos(given: str) -> int:
-    if not re.fullmatch(r"0*[1-9][0-9]*", given):
+    # Python itself refuses numbers of thousands of digits, in words of its own.
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", given):
         raise _wrong("deprio_mongos", f"must be a whole number from 1 on, not {given!r}")
-    return int(given)
+    return int(given.lstrip("0"))
 
 
 def _cooldown(given: str) -> Cooldown | None:

@@ -46,6 +46,7 @@ def test_the_command_line_comes_before_the_ini_file(
     [
         ("deprio_mongos", "0", "a whole number from 1 on, not '0'"),
         ("deprio_mongos", "many", "a whole number from 1 on, not 'many'"),
+        ("deprio_mongos", "9" * 5000, "a whole number from 1 on, not '99"),
         ("deprio_cluster", "cloud", "local, docker or mongodb://host:port, not 'cloud'"),
         ("deprio_cluster", "mongodb://", "not 'mongodb…'"),
         ("deprio_cluster", "mongo://me:secret@host", "not 'mongo…'"),
