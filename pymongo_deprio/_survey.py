@@ -146,15 +146,15 @@ def _told(error: Exception | None, address: str) -> str:
 def _safe(text: str, uri: str) -> str:
     """Return an error's text, unless it shows a piece of a password of the URI."""
     if any(piece in text for secret in _secrets(uri) for piece in _pieces(secret)):
-        return "its parts cannot be told apart; user and password must be escaped by percent signs"
+        return "a host or a port is wrong, or user and password are not escaped by percent signs"
     return text
 
 
 def _secrets(uri: str) -> Iterator[str]:
-    # Up to the last @: where the password has one itself, PyMongo complains of other parts of it.
-    login = re.search(r"://[^:]*:(.*)@", uri, re.DOTALL)
+    # Up to the last @, as a password may have one itself; or all, where the host was forgotten.
+    login = re.search(r"://[^:]*:(?:(.*)@|([^?]*))", uri, re.DOTALL)
     options = re.findall(r"(?i)(?:password|properties)=([^&]*)", uri)
-    for secret in [login[1]] * bool(login) + options if login else options:
+    for secret in [*(login.groups("") if login else ()), *options]:
         yield from {secret, unquote_plus(secret)}
 
 

@@ -137,10 +137,15 @@ PASSWORDS = [
 ]
 
 
-@pytest.mark.parametrize("end", [f"@{NOBODY}/", f"@{NOBODY}/?authSource=admin", "@nonesuch:xy/"])
+@pytest.mark.parametrize(
+    "end",
+    [f"@{NOBODY}/", f"@{NOBODY}/?authSource=admin", "@nonesuch:xy/", "", "%40a.example/", "#a/"],
+)
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_passwords_are_not_shown(password: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it is written in the URI, no piece of it is in what is found, or in the error."""
+    if "@" in password and "@" not in end:
+        pytest.skip("its second half is the host, whatever was meant")
     monkeypatch.setattr(_survey, "SECONDS", 0.1)
     uri = f"mongodb://ali:{password}{end}"
     try:
