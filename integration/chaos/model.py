@@ -99,7 +99,8 @@ class Model:
         self.operations: Counter[str] = Counter()
         self.expected: Counter[str] = Counter()
         self.attempted: dict[int, str] = {}
-        self.acknowledged: set[int] = set()
+        self.acknowledged: dict[int, int] = {}
+        """The numbers of acknowledged writes, and how many updates of each were acknowledged."""
         self.transactions: Counter[str] = Counter()
         self.unknown_transactions: Counter[str] = Counter()
         self.streams: dict[str, list[tuple[Any, int]]] = {}
@@ -144,17 +145,17 @@ class Model:
     def check_documents(self, documents: list[dict[str, Any]], counters: Mapping[str, int]) -> None:
         """Compare what is there with what was acknowledged."""
         found = Counter(document["number"] for document in documents)
-        for number in self.acknowledged - set(found):
+        for number in self.acknowledged.keys() - found.keys():
             self.violated(f"{self.attempted[number]} {number} was acknowledged and is not there")
         for number, times in found.items():
             if times > 1 or number not in self.attempted:
                 self.violated(f"{self.attempted.get(number)} {number} is there {times} times")
         for document in documents:
-            number, updates = document["number"], document.get("updates")
-            kind = self.attempted.get(number, "")
-            allowed = {1} if number in self.acknowledged else {0, 1}
-            if kind == "ordered bulk" and updates not in allowed:
-                self.violated(f"{kind} {number} has {updates} updates")
+            number, updates = document["number"], document["updates"]
+            least = self.acknowledged.get(number, 0)
+            most = self.acknowledged.get(number, 1)
+            if not least <= updates <= most:
+                self.violated(f"{self.attempted[number]} {number} has {updates} updates")
         for worker in counters.keys() | self.transactions.keys():
             least = self.transactions[worker]
             most = least + self.unknown_transactions[worker]
