@@ -134,6 +134,15 @@ def docker(session: nox.Session) -> None:
 
 
 @nox.session
+def chaos(session: nox.Session) -> None:
+    """Let mongoses fall sick below mixed load; ``-- --seconds 60 --seed 7``."""
+    session.install(".[test]")
+    session.run(
+        "python", "integration/chaos/chaos.py", *session.posargs, env={"PYTHONPATH": "tests"}
+    )
+
+
+@nox.session
 def example(session: nox.Session) -> None:
     """Run the example's tests and the README's project, as a user would, from the built wheel."""
     session.install("uv")

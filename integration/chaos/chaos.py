@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
+import logging
 import random
 import sys
 import threading
@@ -16,17 +16,18 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Iterator
 
 import pymongo
-from support import HAS_ASYNC, finished, knows_all_async, wait_until
-
-import pymongo_deprio
 from load import DATABASE, Side, Worker, plain, watch
 from model import SELECTION, SETTLE, TIMEOUT, Model
+from sickness import Sickness
+from support import HAS_ASYNC, knows_all_async, wait_until
+
+import pymongo_deprio
 from pymongo_deprio import Cooldown, _activation
 from pymongo_deprio.cluster import LocalCluster
-from sickness import Sickness
 
 WORKERS = 3
 COOLDOWN = Cooldown(base=0.3, maximum=2.0)
@@ -37,9 +38,9 @@ def run(seconds: float, seed: int) -> Model:
     model = Model()
     alone = threading.active_count()
     with LocalCluster(mongos=3) as cluster:
-        with pymongo.MongoClient(cluster.replica_set_uri) as direct:
-            _prepare(direct)
-        wait_until(lambda: threading.active_count() == alone, "the client's threads to end")
+        with _direct(cluster) as client:
+            _prepare(client)
+        wait_until(lambda: threading.active_count() <= alone, "the client's threads to end")
         before = _resources()
         # Neither way should break the promises.
         cooldown = random.Random(seed).choice([None, COOLDOWN])
@@ -49,23 +50,27 @@ def run(seconds: float, seed: int) -> Model:
         if not _activation._state.memory.is_empty:
             model.violated("there is memory left after disable()")
         _check_resources(before, model)
-        with pymongo.MongoClient(cluster.replica_set_uri) as direct:
-            _compare(direct, model)
+        with _direct(cluster) as client:
+            _compare(client, model)
         model.check_faults()
         model.check_servers({mongos.address: mongos.commands() for mongos in cluster.mongos})
     return model
 
 
-def _prepare(direct: Any) -> None:
-    database = direct[DATABASE]
+def _direct(cluster: LocalCluster) -> Any:
+    return pymongo.MongoClient(cluster.replica_set_uri)
+
+
+def _prepare(client: Any) -> None:
+    database = client[DATABASE]
     database.fixed.insert_many([{"_id": number} for number in range(7)])
     database.create_collection("written")
     names = [f"{side} {index}" for side in ("threads", "tasks") for index in range(WORKERS)]
     database.counters.insert_many([{"_id": name, "count": 0} for name in names])
 
 
-def _compare(direct: Any, model: Model) -> None:
-    database = direct[DATABASE]
+def _compare(client: Any, model: Model) -> None:
+    database = client[DATABASE]
     counters = {one["_id"]: one["count"] for one in database.counters.find()}
     model.check_documents(list(database.written.find()), counters)
 
@@ -155,12 +160,16 @@ def _resources() -> tuple[Counter[str], int]:
 
 
 def _descriptors() -> int:
-    return len(os.listdir("/dev/fd"))
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 def _check_resources(before: tuple[Counter[str], int], model: Model) -> None:
+    def nothing_is_left() -> bool:
+        threads, descriptors = _resources()
+        return not threads - before[0] and descriptors <= before[1]
+
     try:
-        wait_until(lambda: _resources() == before, "threads and file descriptors to end")
+        wait_until(nothing_is_left, "threads and file descriptors to end")
     except AssertionError:
         model.violated(f"there were {before} threads and descriptors, there are {_resources()}")
 
@@ -195,6 +204,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="for the chance")
     options = parser.parse_args()
     print(f"PyMongo {pymongo.version}, seed {options.seed}, {options.seconds} seconds", flush=True)
+    logging.getLogger("pymongo_deprio").setLevel(logging.ERROR)  # cooldowns are no news here
     model = run(options.seconds, options.seed)
     report(model)
     return 1 if model.violations else 0

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections import Counter
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from pymongo.monitoring import CommandListener
@@ -47,6 +48,10 @@ LIMITS = {
 }
 
 
+SENT_WITHOUT_RETRY: ContextVar[list[str]] = ContextVar("sent_without_retry")
+"""The writes of one operation that PyMongo sent without a number, and so would not retry."""
+
+
 class Failure(NamedTuple):
     """A command that failed."""
 
@@ -81,6 +86,8 @@ class Heard(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         with self._lock:
             self.begun[event.connection_id, event.command_name] += 1
+        if event.command_name in ("insert", "update") and "txnNumber" not in event.command:
+            SENT_WITHOUT_RETRY.get([]).append(event.command_name)
 
     def succeeded(self, event: CommandSucceededEvent) -> None: ...
 
@@ -118,11 +125,8 @@ class Model:
             told += [(retry[0], retry[3]) for retry in list(self.retries)]
             told += [(one.began, f"{one.kind} began on {one.address}") for one in self.faults]
             told += [(one.ended, f"{one.kind} ended on {one.address}") for one in self.faults]
-            lines += [
-                f"{at - self.began:.2f} s: {what}"
-                for at, what in sorted(told)
-                if since - SETTLE <= at <= now
-            ]
+            led_to_it = sorted(one for one in told if since - SETTLE <= one[0] <= now)
+            lines += [f"{at - self.began:.2f} s: {what}" for at, what in led_to_it[:40]]
         self.violations.append("\n    ".join(lines))
 
     def on_event(self, event: Event) -> None:
@@ -186,7 +190,7 @@ class Model:
             failures = [
                 one
                 for one in self.heard.failures
-                if one.address == fault.address and fault.shows(one.at)
+                if one.address == fault.address and one.command in COMMANDS and fault.shows(one.at)
             ]
             if fault.hits is not None and fault.hits != len(failures):
                 self.violated(

@@ -7,12 +7,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Sequence
 
+from model import COMMANDS, SETTLE, TIMEOUT, Fault, Model
 from support import finished, wait_until
 
-from load import Side
-from model import COMMANDS, SETTLE, TIMEOUT, Fault, Model
-
 if TYPE_CHECKING:
+    from load import Side
+
     from pymongo_deprio.cluster import LocalCluster
     from pymongo_deprio.cluster._local import LocalMongos
 
