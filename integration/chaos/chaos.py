@@ -189,7 +189,7 @@ def report(model: Model) -> None:
     """Print what was done, and what was violated."""
     print(f"operations: {sum(model.operations.values())}, {dict(model.operations)}")
     print(f"acknowledged writes: {len(model.acknowledged)} of {len(model.attempted)}")
-    print(f"expected failures: {dict(model.expected)}")
+    print(f"expected failures: {dict(Counter(what for _, what in model.expected))}")
     print(f"faults: {dict(Counter(fault.kind for fault in model.faults))}")
     print(f"failed commands: {len(model.heard.failures)}; retries: {len(model.retries)}")
     print("violations:", len(model.violations))

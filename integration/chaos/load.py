@@ -56,7 +56,7 @@ class Worker:
                 if without_retry:
                     # So do newer ones if the mongos was found sick after it was selected, while
                     # a connection was opened to it. They do the same without the patch.
-                    self._model.expected["write that PyMongo does not retry"] += 1
+                    self._model.expect("write that PyMongo does not retry")
                 else:
                     self._model.violated(f"{kind} of {self._name} failed: {error!r}", since)
             self._model.ended(kind, since)
@@ -78,7 +78,7 @@ class Worker:
                 found.append(await finished(cursor.next()))
         except PyMongoError:
             # A getMore belongs to the mongos that has the cursor, and PyMongo does not retry it.
-            self._model.expected["getMore failed"] += 1
+            self._model.expect("getMore failed")
         finally:
             await finished(cursor.close())
         if [document["_id"] for document in found] != list(range(len(found))):
@@ -105,7 +105,7 @@ class Worker:
         if ordered and (written.inserted_count, written.modified_count) == (1, 0):
             # From 4.1 on, PyMongo drops all batches but the first, and says so by these counts
             # only, if the first attempt found no connection. It does the same without the patch.
-            self._model.expected["bulk cut short by PyMongo"] += 1
+            self._model.expect("bulk cut short by PyMongo")
             self._model.acknowledged[numbers[0]] = 0
         else:
             self._model.acknowledged.update(dict.fromkeys(numbers, int(ordered)))

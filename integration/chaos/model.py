@@ -104,7 +104,7 @@ class Model:
         self.began = time.monotonic()
         self.numbers = itertools.count(1)
         self.operations: Counter[str] = Counter()
-        self.expected: Counter[str] = Counter()
+        self.expected: list[tuple[float, str]] = []
         self.attempted: dict[int, str] = {}
         self.acknowledged: dict[int, int] = {}
         """The numbers of acknowledged writes, and how many updates of each were acknowledged."""
@@ -136,6 +136,10 @@ class Model:
             self.retries.append(noted)
             if event.chosen in event.failed or not event.redirected:
                 self.violated(f"a retry did not move: {event}", noted[0])
+
+    def expect(self, what: str) -> None:
+        """Note a failure that PyMongo's contract allows, below a sick mongos."""
+        self.expected.append((time.monotonic(), what))
 
     def ended(self, kind: str, since: float) -> None:
         """Note that an operation has ended, in time or not."""
@@ -184,8 +188,14 @@ class Model:
     def check_faults(self) -> None:
         """Compare what failed with what was sick."""
         for at, failed, _, text in self.retries:
-            if not any(fault.address == failed and fault.shows(at) for fault in self.faults):
-                self.violated(f"a well mongos failed, {text}", at)
+            self._check_sick(at, failed, text)
+        for failure in self.heard.failures:
+            # A commit that moves to another mongos may be told that the transaction is aborted.
+            if failure.command in COMMANDS and failure.reason != "251":
+                self._check_sick(failure.at, failure.address, str(failure[1:]))
+        for at, what in self.expected:
+            if not any(fault.shows(at) for fault in self.faults):
+                self.violated(f"{what}, while all mongoses were well", at)
         for fault in self.faults:
             failures = [
                 one
@@ -198,6 +208,10 @@ class Model:
                     f"{len(failures)} failures",
                     fault.began,
                 )
+
+    def _check_sick(self, at: float, address: Address, what: str) -> None:
+        if not any(fault.address == address and fault.shows(at) for fault in self.faults):
+            self.violated(f"a well mongos failed: {what}", at)
 
     def check_servers(self, arrived: Mapping[Address, Mapping[str, int]]) -> None:
         """Compare what the clients say they sent with what the servers say has arrived."""
