@@ -42,6 +42,7 @@ def run(seconds: float, seed: int) -> Model:
             _prepare(client)
         wait_until(lambda: threading.active_count() <= alone, "the client's threads to end")
         before = _resources()
+        retries = pymongo_deprio.stats().retries
         # Neither way should break the promises.
         cooldown = random.Random(seed).choice([None, COOLDOWN])
         with pymongo_deprio.enable(cooldown=cooldown, on_event=model.on_event, strict=True):
@@ -50,6 +51,8 @@ def run(seconds: float, seed: int) -> Model:
         if not _activation._state.memory.is_empty:
             model.violated("there is memory left after disable()")
         _check_resources(before, model)
+        if pymongo_deprio.stats().retries - retries != len(model.retries):
+            model.violated("stats() and the events count differently many retries")
         with _direct(cluster) as client:
             _compare(client, model)
         model.check_faults()
@@ -81,14 +84,16 @@ def _load(cluster: LocalCluster, seconds: float, seed: int, model: Model) -> Non
         sides = [opened.enter_context(_threads(cluster, model))]
         if HAS_ASYNC:
             sides.append(opened.enter_context(_tasks(cluster, model)))
-        running = []
-        for side in sides:
-            began = threading.Event()
-            running.append(side.submit(watch(side, model, began, quiet)))
-            wait_until(began.is_set, "a change stream")
-        workers = [Worker(side, index, seed, model) for side in sides for index in range(WORKERS)]
-        load = [worker._side.submit(worker.work(done)) for worker in workers]
+        streams: list[Any] = []
+        load: list[Any] = []
         try:
+            for side in sides:
+                began = threading.Event()
+                streams.append(side.submit(watch(side, model, began, quiet)))
+                wait_until(began.is_set, "a change stream")
+            for side in sides:
+                workers = [Worker(side, index, seed, model) for index in range(WORKERS)]
+                load += [side.submit(worker.work(done)) for worker in workers]
             Sickness(cluster, sides, seed, model).spread(seconds)
         finally:
             done.set()
@@ -96,7 +101,7 @@ def _load(cluster: LocalCluster, seconds: float, seed: int, model: Model) -> Non
                 future.result()
             time.sleep(SETTLE)  # what hung may be executed by now
             quiet.set()
-            for future in running:
+            for future in streams:
                 future.result()
 
 
@@ -112,7 +117,7 @@ def _options(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def _threads(cluster: LocalCluster, model: Model) -> Iterator[Side]:
-    with ThreadPoolExecutor() as pool, cluster.client(**_options(model)) as client:
+    with ThreadPoolExecutor(WORKERS + 2) as pool, cluster.client(**_options(model)) as client:
         yield Side("threads", client, lambda coroutine: pool.submit(plain, coroutine), time.sleep)
 
 
