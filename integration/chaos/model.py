@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from pymongo.monitoring import CommandListener
+from support import RETRIES_ON_OVERLOAD
 
 from pymongo_deprio import Retry
 
@@ -34,6 +35,9 @@ SETTLE = ATTEMPT + 0.5
 """How long a fault shows after its end: an attempt takes so long, a heartbeat comes after 0.5 s."""
 COMMANDS = "find", "getMore", "insert", "update", "aggregate", "commitTransaction"
 """What the load sends. (An abort is not awaited by PyMongo as the others are: it hides errors.)"""
+
+BOUND = "getMore", "insert", "update"
+"""What belongs to one mongos, the writes in a transaction."""
 
 _RETRIED_ONCE = 2 * ATTEMPT + SLACK
 # What belongs to one mongos waits for it if that has gone. A transaction in which a statement and
@@ -134,7 +138,10 @@ class Model:
         if isinstance(event, Retry):
             noted = (time.monotonic(), event.failed[-1], event.chosen, str(event))
             self.retries.append(noted)
-            if event.chosen in event.failed or not event.redirected:
+            moved = event.redirected and event.chosen not in event.failed
+            # Newer ones retry what belongs to one mongos, there, if it is refused a connection.
+            stayed = RETRIES_ON_OVERLOAD and event.operation in BOUND and not event.deprioritized
+            if not (moved or stayed):
                 self.violated(f"a retry did not move: {event}", noted[0])
 
     def expect(self, what: str) -> None:
