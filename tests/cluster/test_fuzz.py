@@ -117,6 +117,8 @@ def query(document: dict[str, Any]) -> bytes:
 
 
 INSERT = body({"insert": "fuzz", "$db": "test"})
+HELLO = body({"hello": 1, "$db": "admin"})
+GET_MORE = body({"getMore": bson.int64.Int64(1), "collection": "c", "$db": "test"})
 PING = op_msg(body({"ping": 1, "$db": "test"}))
 DOCUMENTS = sequence("documents", bson.encode({}), bson.encode({"a": "b"}))
 QUIET = body({"insert": "fuzz", "writeConcern": {"w": 0}, "$db": "test"})
@@ -124,20 +126,29 @@ REQUESTS = [
     Request(PING, "ping", {"ok": 1}),
     Request(query({"ismaster": 1}), "ismaster", {"ok": 1, "msg": "isdbgrid"}),
     Request(query({"hello": 1, "client": {}}), "hello", {"ok": 1, "msg": "isdbgrid"}),
-    Request(op_msg(body({"hello": 1, "$db": "admin"})), "hello", {"msg": "isdbgrid"}),
+    Request(op_msg(HELLO), "hello", {"msg": "isdbgrid"}),
+    Request(op_msg(HELLO, flags=wire.MORE_TO_COME), "hello", None),
+    Request(op_msg(GET_MORE, flags=wire.MORE_TO_COME), "getMore", None),
     Request(op_msg(INSERT, DOCUMENTS), "insert", {"ok": 1, "n": 2}),
     Request(op_msg(DOCUMENTS, INSERT), "insert", {"ok": 1, "n": 2}),
     Request(op_msg(QUIET, DOCUMENTS, flags=wire.MORE_TO_COME), "insert", None),
     Request(op_msg(body({"find": "none", "$db": "test"})), "find", {"ok": 1}),
     Request(op_msg(body({"count": "none", "$db": "test"})), "count", {"n": 0}),
     Request(op_msg(body({"nonesuch": 1, "$db": "test"})), "nonesuch", {"ok": 0, "code": 59}),
-    Request(
-        op_msg(body({"getMore": bson.int64.Int64(1), "collection": "c", "$db": "test"})),
-        "getMore",
-        {"ok": 0, "code": 43},
-    ),
+    Request(op_msg(GET_MORE), "getMore", {"ok": 0, "code": 43}),
 ]
 LENGTHS = [0, -1, 15, 2**31 - 1, -(2**31), wire.MAX_MESSAGE_SIZE + 1]
+MALFORMED = [
+    op_msg(),
+    op_msg(INSERT, INSERT),
+    op_msg(DOCUMENTS),
+    op_msg(body({})),
+    op_msg(b"\2" + INSERT[1:]),
+    op_msg(INSERT, b"\1" + struct.pack("<i", 2**31 - 1)),
+    op_msg(INSERT, b"\1" + struct.pack("<i", -1)),
+    op_msg(INSERT, flags=wire.CHECKSUM_PRESENT),
+    op_msg(INSERT[:-1] + b"x"),
+]
 KNOWN_OP_CODES = (wire.OP_QUERY, wire.OP_MSG)
 
 requests = st.lists(st.sampled_from(REQUESTS), max_size=5)
@@ -153,19 +164,7 @@ endings = st.one_of(
     st.integers(-(2**31), 2**31 - 1)
     .filter(lambda op_code: op_code not in KNOWN_OP_CODES)
     .map(lambda op_code: op_msg(INSERT, op_code=op_code)),
-    st.sampled_from(
-        [
-            op_msg(),
-            op_msg(INSERT, INSERT),
-            op_msg(DOCUMENTS),
-            op_msg(body({})),
-            op_msg(b"\2" + INSERT[1:]),
-            op_msg(INSERT, b"\1" + struct.pack("<i", 2**31 - 1)),
-            op_msg(INSERT, b"\1" + struct.pack("<i", -1)),
-            op_msg(INSERT, flags=wire.CHECKSUM_PRESENT),
-            op_msg(INSERT[:-1] + b"x"),
-        ]
-    ),
+    *map(st.just, MALFORMED),
     st.binary(min_size=1, max_size=15),
 )
 
