@@ -270,6 +270,23 @@ def agents(session: nox.Session) -> None:
     session.run("pytest", "integration/apps/test_launcher_agents.py", *session.posargs)
 
 
+@nox.session(python="3.11")
+def fuzz(session: nox.Session) -> None:
+    """Look longer for input that breaks options, the rule or the emulated mongos."""
+    session.install(".[test]", "atheris")
+    session.run(
+        "pytest",
+        "--hypothesis-profile=fuzz",
+        "--timeout=1200",
+        "tests/test_fuzz_options.py",
+        "tests/test_selection.py",
+        "tests/cluster/test_fuzz.py",
+        "tests/cluster/test_wire.py",
+        *session.posargs,
+    )
+    session.run("python", "tests/cluster/fuzz_wire.py", "-max_total_time=60")
+
+
 def _use_package(session: nox.Session, uv: str, wheel: str, python: str) -> None:
     """Run the commands from the wheel alone, and PyMongo with the patch on."""
     venv = Path(f"venv-{python}")
