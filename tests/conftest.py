@@ -24,7 +24,7 @@ from projects import (  # noqa: F401
 settings.register_profile(
     "tests",
     deadline=None,
-    max_examples=200,
+    max_examples=120,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -90,7 +90,6 @@ ends = st.sampled_from(
         "@127.0.0.1:1?replicaSet=",
         "@[::1/",
         "@%2Ftmp%2Fno.sock",
-        "",
     ]
 )
 starts = st.sampled_from(["mongodb://ali:", "mongodb://:", "mongodb://a%40b:", "mongodb://a:b:"])
@@ -99,7 +98,8 @@ of_options = st.builds(
     st.sampled_from(
         ["tlsCertificateKeyFilePassword", "authMechanismProperties", "ssl_pem_passphrase"]
     ),
-    secrets,
+    # An & would begin another option.
+    st.builds("{}{}{}".format, letters, st.sampled_from(["", "%40", "%2F", ":", "+"]), letters),
 )
 uris = st.builds("{}{}{}".format, starts, secrets, ends) | of_options
 

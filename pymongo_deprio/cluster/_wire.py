@@ -167,7 +167,7 @@ def decode(document: bytes) -> dict[str, Any]:
     _check_depth(document)
     try:
         return dict(bson.decode(document))
-    except bson.errors.InvalidBSON as error:
+    except (bson.errors.InvalidBSON, TypeError) as error:  # of what is nearly a DBRef, up to 4.2
         raise ProtocolError(f"not BSON: {error}") from error
 
 

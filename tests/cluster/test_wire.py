@@ -196,6 +196,13 @@ def test_documents_are_nested_as_deep_as_on_a_server(
             wire.decode(nested(wrap, levels))
 
 
+@pytest.mark.parametrize("reference", [{"$ref": None}, {"$ref": 5, "$id": 1}, {"$ref": {}}])
+def test_a_reference_that_is_none(reference: dict[str, Any]) -> None:
+    """It is decoded or refused, as the version of PyMongo has it."""
+    with contextlib.suppress(wire.ProtocolError):
+        assert "a" in wire.decode(bson.encode({"a": reference}))
+
+
 def test_a_broken_document_in_a_sequence() -> None:
     """It is found when the sequence is decoded."""
     whole = bson.encode({"a": "b"})
