@@ -55,6 +55,7 @@ AROUND = [
     "tests/test_cli.py",
     "tests/test_docs.py",
     "tests/test_environment.py",
+    "tests/test_fuzz_options.py",
     "tests/test_host.py",
     "tests/test_launcher.py",
     "tests/test_readme.py",
