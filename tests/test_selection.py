@@ -351,6 +351,7 @@ def expected(world: World, failed: list[Any], cooling: AbstractSet[Any]) -> set[
 def lent(lent: Lent) -> Iterator[None]:
     """Lend a list as the operation does that runs here."""
     operation = Operation(None, Operation.here())
+    operation.is_beginning = False
     operation.lent = lent
     token = CURRENT.set(operation)
     try:
