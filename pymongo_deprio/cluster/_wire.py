@@ -167,7 +167,7 @@ def decode(document: bytes) -> dict[str, Any]:
     _check_depth(document)
     try:
         return dict(bson.decode(document))
-    except (bson.errors.InvalidBSON, TypeError) as error:  # of what is nearly a DBRef, up to 4.2
+    except (bson.errors.InvalidBSON, TypeError) as error:  # a broken DBRef, on 3.x
         raise ProtocolError(f"not BSON: {error}") from error
 
 
