@@ -54,11 +54,13 @@ AROUND = [
     "tests/test_auto.py",
     "tests/test_cli.py",
     "tests/test_docs.py",
+    "tests/test_doctor.py",  # its verdicts are in test_faults.py
     "tests/test_environment.py",
     "tests/test_fuzz_options.py",
     "tests/test_host.py",
     "tests/test_launcher.py",
     "tests/test_readme.py",
+    "tests/test_survey.py",
     "tests/test_plugin_clusters.py",
     "tests/test_plugin_options.py",
     "tests/test_pytest_plugin.py",
