@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from pymongo_deprio._options import Cooldown, cooldown_from
+from pymongo_deprio._options import FLAGS, Cooldown, cooldown_from
 
 ENABLED = "PYMONGO_DEPRIO_ENABLED"
 COOLDOWN = "PYMONGO_DEPRIO_COOLDOWN"
 STRICT = "PYMONGO_DEPRIO_STRICT"
-
-_FLAGS = {
-    **dict.fromkeys(["1", "true", "yes", "on"], True),
-    **dict.fromkeys(["0", "false", "no", "off"], False),
-}
 
 
 class Environment(NamedTuple):
@@ -38,7 +33,7 @@ def _flag(name: str, *, default: bool) -> bool:
     if not given:
         return default
     try:
-        return _FLAGS[given.lower()]
+        return FLAGS[given.lower()]
     except KeyError:
         raise ValueError(f"{name} must be 1 or 0, not {given!r}") from None
 

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pymongo_deprio._events import Listener
 
+FLAGS = {
+    **dict.fromkeys(["1", "true", "yes", "on"], True),
+    **dict.fromkeys(["0", "false", "no", "off"], False),
+}
+"""The words for yes and no, on a command line or in the environment."""
+
 
 @dataclass(frozen=True)
 class Cooldown:
@@ -78,11 +84,8 @@ def cooldown_from(text: str) -> Cooldown | None:
 
     :raises ValueError: if it is no cooldown; the message goes on after the option's name.
     """
-    word = text.lower()
-    if word in {"1", "true", "yes", "on"}:
-        return Cooldown()
-    if word in {"0", "false", "no", "off"}:
-        return None
+    if text.lower() in FLAGS:
+        return cooldown_of(FLAGS[text.lower()])
     try:
         return Cooldown(**dict(_setting(part) for part in text.split(",")))
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Iterator
 from urllib.parse import unquote_plus
@@ -67,14 +68,10 @@ def take(uri: str) -> Survey:
             client: MongoClient[Any] = MongoClient(
                 uri, heartbeatFrequencyMS=500, minPoolSize=0, connect=True
             )
+            with closing(client):
+                description = _settled(client)
         except (PyMongoError, ValueError, TypeError, OSError) as error:
             raise SurveyError(f"the URI cannot be used: {_safe(str(error), uri)}") from None
-        try:
-            description = _settled(client)
-        except PyMongoError as error:
-            raise SurveyError(f"the URI cannot be used: {_safe(str(error), uri)}") from None
-        finally:
-            client.close()
     # Up to 3.12 they are attributes of the client itself, and `options` is a database.
     options: Any = client.options if hasattr(MongoClient, "options") else client
     window = options.local_threshold_ms
