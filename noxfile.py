@@ -68,6 +68,7 @@ AROUND = [
 MATRIX_TESTS = ["tests", "integration", *(f"--ignore={path}" for path in AROUND)]
 
 
+BINARIES = "Scripts" if os.name == "nt" else "bin"
 IS_INSTALLED = """
 import sys, pymongo_deprio
 assert pymongo_deprio.__file__.startswith(sys.prefix), pymongo_deprio.__file__
@@ -293,15 +294,23 @@ def fuzz(session: nox.Session) -> None:
 def _use_package(session: nox.Session, uv: str, wheel: str, python: str) -> None:
     """Run the commands from the wheel alone, and PyMongo with the patch on."""
     venv = Path(f"venv-{python}")
-    found = shutil.which(f"python{python}") or python
-    session.run(uv, "venv", "-q", "--python", found, str(venv))
-    session.run(uv, "pip", "install", "-q", "--python", str(venv), f"{wheel}[demo]")
-    binaries = venv / ("Scripts" if os.name == "nt" else "bin")
+    for step in _installing(uv, venv, python, f"{wheel}[demo]"):
+        session.run(*step)
+    binaries = venv / BINARIES
     command, interpreter = str(binaries / "pymongo-deprio"), str(binaries / "python")
     session.run(interpreter, "-c", IS_INSTALLED, external=True)
     session.run(command, "doctor", external=True)
     session.run(command, "demo", "--ops", "40", external=True)
     session.run(command, "run", "--", interpreter, "-c", IS_PATCHED, external=True)
+
+
+def _installing(uv: str, venv: Path, python: str, *requirements: str) -> list[list[str]]:
+    """Return the commands that make a virtual environment with some packages."""
+    found = shutil.which(f"python{python}") or python
+    return [
+        [uv, "venv", "-q", "--python", found, str(venv)],
+        [uv, "pip", "install", "-q", "--python", str(venv), *requirements],
+    ]
 
 
 def _line(release: str) -> str:
@@ -332,13 +341,10 @@ def _build(uv: str, folder: Path) -> Path:
 def _run_one(combination: Combination, uv: str, wheel: Path) -> bool:
     began = time.monotonic()
     venv = wheel.parent / re.sub(r"[^\w.=]+", "-", str(combination))
-    python = shutil.which(f"python{combination.python}") or combination.python
-    binaries = venv / ("Scripts" if os.name == "nt" else "bin")
     requirements = [f"{wheel}[test]", f"pymongo=={combination.pymongo}", combination.wrapt]
     commands = [
-        [uv, "venv", "-q", "--python", python, str(venv)],
-        [uv, "pip", "install", "-q", "--python", str(venv), *requirements],
-        [str(binaries / "pytest"), "-q", "-p", "no:cacheprovider", *MATRIX_TESTS],
+        *_installing(uv, venv, combination.python, *requirements),
+        [str(venv / BINARIES / "pytest"), "-q", "-p", "no:cacheprovider", *MATRIX_TESTS],
     ]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if not combination.extensions:

@@ -30,17 +30,12 @@ def microseconds(batch: Callable[[int], object], times: int) -> float:
 
 
 def compare(name: str, batch: Callable[[int], object], times: int) -> None:
-    """Let both take turns, and report."""
+    """Print the medians of both, and that of their differences."""
     alone, enabled = [], []
     for _ in range(ROUNDS):
         alone.append(microseconds(batch, times))
         with pymongo_deprio.enable(strict=True):
             enabled.append(microseconds(batch, times))
-    report(name, alone, enabled)
-
-
-def report(name: str, alone: list[float], enabled: list[float]) -> None:
-    """Print the medians of both, and that of their differences."""
     difference = statistics.median(b - a for a, b in zip(alone, enabled))
     print(
         f"{name}: {statistics.median(alone):.1f} µs alone, "
@@ -78,38 +73,35 @@ def main() -> None:
         compare("find_one", batch_of(collection.find_one), 400)
         compare("insert_one", batch_of(lambda: collection.insert_one({})), 400)
         if hasattr(pymongo, "AsyncMongoClient"):
-            asyncio.run(asynchronously(cluster))
+            asynchronously(cluster)
 
 
-async def asynchronously(cluster: LocalCluster) -> None:
-    """Measure the same of an AsyncMongoClient: the loop is that of the retries, not of events."""
+def asynchronously(cluster: LocalCluster) -> None:
+    """Measure the same of an AsyncMongoClient."""
+    events = asyncio.new_event_loop()
+    client: Any = pymongo.AsyncMongoClient(cluster.uri)
+    collection = client.test.cost
 
     async def without_a_network(*arguments: Any) -> None:
         """Stand where a command would be sent."""
 
-    client: Any = pymongo.AsyncMongoClient(cluster.uri)
-    async with client:
-        collection = client.test.cost
-
-        async def measure(call: Callable[[], Awaitable[object]], times: int) -> float:
-            for _ in range(times // 4):
-                await call()
-            began = time.perf_counter()
+    def batch_of(call: Callable[[], Awaitable[object]]) -> Callable[[int], object]:
+        async def batch(times: int) -> None:
             for _ in range(times):
                 await call()
-            return (time.perf_counter() - began) / times * 1e6
 
-        for name, call, times in (
-            ("the retry loop", lambda: client._retryable_read(without_a_network, *READ), 4000),
-            ("find_one", collection.find_one, 400),
-            ("insert_one", lambda: collection.insert_one({}), 400),
-        ):
-            alone, enabled = [], []
-            for _ in range(ROUNDS):
-                alone.append(await measure(call, times))
-                with pymongo_deprio.enable(strict=True):
-                    enabled.append(await measure(call, times))
-            report(f"async, {name}", alone, enabled)
+        return lambda times: events.run_until_complete(batch(times))
+
+    def loop() -> Awaitable[object]:
+        return client._retryable_read(without_a_network, *READ)  # type: ignore[no-any-return]
+
+    try:
+        compare("async, the retry loop", batch_of(loop), 4000)
+        compare("async, find_one", batch_of(collection.find_one), 400)
+        compare("async, insert_one", batch_of(lambda: collection.insert_one({})), 400)
+    finally:
+        events.run_until_complete(client.close())
+        events.close()
 
 
 def fallback() -> None:
