@@ -9,6 +9,8 @@ import importlib
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import (
     TYPE_CHECKING,
@@ -108,6 +110,20 @@ class RoundTrips(ServerHeartbeatListener):
     def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
         """Note the time."""
         self.by_address[event.connection_id] = event.duration
+
+
+def run_installed(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, and return what it prints.
+
+    It is not in the checkout: there Python finds the sources, and not what is installed.
+    """
+    return subprocess.run(
+        command,
+        **{"cwd": sys.prefix, "timeout": 60, **options},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def wait_until(true: Callable[[], object], what: str, seconds: float = 10) -> None:

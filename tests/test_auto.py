@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+from support import run_installed
+
+if TYPE_CHECKING:
+    import subprocess
 
 ENABLED = "import pymongo_deprio; print(pymongo_deprio.is_enabled())"
 BREAK = """
@@ -18,15 +22,8 @@ del pymongo.topology_description.TopologyDescription.apply_selector
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run some Python with these variables in the environment, those of the options only."""
     kept = {name: text for name, text in os.environ.items() if "PYMONGO_DEPRIO" not in name}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**kept, **{f"PYMONGO_DEPRIO_{name}": text for name, text in variables.items()}},
-        cwd=sys.prefix,  # there is the installed package only
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    given = {f"PYMONGO_DEPRIO_{name}": text for name, text in variables.items()}
+    return run_installed(sys.executable, "-c", code, env={**kept, **given})
 
 
 def output(code: str, **variables: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pymongo
 import pytest
+from support import run_installed
 
 import pymongo_deprio
 from pymongo_deprio import _demo, cli
@@ -18,15 +19,7 @@ from pymongo_deprio import _demo, cli
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "pymongo_deprio", *arguments],
-        cwd=sys.prefix,  # there is the installed package only
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        **options,
-    )
+    return run_installed(sys.executable, "-m", "pymongo_deprio", *arguments, **options)
 
 
 def test_demo_as_a_table() -> None:
@@ -134,24 +127,22 @@ def test_output_that_cannot_be_encoded() -> None:
 def test_no_output_at_all() -> None:
     """Without a standard output the exit code still tells."""
     command = f"exec '{sys.executable}' -m pymongo_deprio doctor >&-"
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        cwd=sys.prefix,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_installed("/bin/sh", "-c", command)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def make_missing(monkeypatch: pytest.MonkeyPatch, module: str, *, needed_by: str) -> None:
+    """Let a module of ours be imported again, and not find what it needs."""
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"pymongo_deprio.{needed_by}", raising=False)
+    monkeypatch.delattr(pymongo_deprio, needed_by, raising=False)
 
 
 def test_without_pymongo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What needs it says so in one line."""
-    monkeypatch.setitem(sys.modules, "pymongo", None)
-    monkeypatch.delitem(sys.modules, "pymongo_deprio._doctor", raising=False)
-    monkeypatch.delattr(pymongo_deprio, "_doctor", raising=False)
+    make_missing(monkeypatch, "pymongo", needed_by="_doctor")
     assert cli.main(["doctor"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pymongo-deprio: this needs pymongo, which cannot be imported")
@@ -170,9 +161,7 @@ def test_demo_without_rich(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message says which extra to install."""
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(sys.modules, "pymongo_deprio._demo", raising=False)
-    monkeypatch.delattr(pymongo_deprio, "_demo", raising=False)
+    make_missing(monkeypatch, "rich.console", needed_by="_demo")
     assert cli.main(["demo"]) == 2
     assert "pip install 'pymongo_deprio[demo]'" in capsys.readouterr().err
 

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import run_installed
 
 from pymongo_deprio._launcher import BOOTSTRAP
 
@@ -20,16 +21,8 @@ ENABLED = "import pymongo, pymongo_deprio; print(pymongo_deprio.is_enabled())"
 
 def run(*command: str, before: tuple[str, ...] = (), **options: Any) -> Any:
     """Run a command below the launcher."""
-    # Not in the checkout: there `python -m` finds the sources, and not what is installed.
-    options = {"env": os.environ, "cwd": sys.prefix, **options}
-    return subprocess.run(
-        [sys.executable, "-m", "pymongo_deprio", "run", *before, "--", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        **options,
-    )
+    launcher = sys.executable, "-m", "pymongo_deprio", "run", *before, "--"
+    return run_installed(*launcher, *command, **options)
 
 
 def output(*command: str, **options: Any) -> str:

@@ -31,13 +31,18 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
 
 
 def store() -> Store:
-    """Return the store of this process: before both mongoses are known, no retry can move."""
+    """Return the store of this process."""
     store = web.store()
+    wait_for_both(store._client)
+    return store
+
+
+def wait_for_both(client: Any) -> None:
+    """Wait until a client knows both mongoses: before that no retry can move."""
     deadline = time.monotonic() + 10
-    while len(store._client.nodes) < 2:
+    while len(client.nodes) < 2:
         assert time.monotonic() < deadline, "not all mongoses were found"
         time.sleep(0.005)
-    return store
 
 
 def load() -> tuple[int, int]:

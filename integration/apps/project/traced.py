@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import sys
-import time
 from typing import Any
 
 import pymongo_deprio
@@ -30,7 +29,8 @@ def work() -> None:
     """Read and write once, each at the sick mongos first."""
     if "ENABLE_LATE" in os.environ:
         importlib.import_module("pymongo_deprio.auto")
-    from orders.store import Store  # noqa: PLC0415 - as late as an application may
+    import shop  # noqa: PLC0415 - as late as an application may
+    from orders.store import Store  # noqa: PLC0415
     from pymongo import MongoClient  # noqa: PLC0415
 
     def near(servers: list[Any]) -> list[Any]:
@@ -38,10 +38,7 @@ def work() -> None:
 
     client: Any = MongoClient(os.environ["MONGODB_URI"], server_selector=near)
     with client:
-        deadline = time.monotonic() + 10
-        while len(client.nodes) < 2:
-            assert time.monotonic() < deadline, "not all mongoses were found"
-            time.sleep(0.005)
+        shop.wait_for_both(client)
         store = Store(client.orders)
         store.in_stock("tea")
         store.stock_up("tea", 1)
