@@ -41,7 +41,11 @@ class Parameters:
             parameters = list(inspect.signature(function).parameters.values())[1:]
         except (TypeError, ValueError):  # nothing that tells its parameters
             parameters = []
-        self._index = {parameter.name: index for index, parameter in enumerate(parameters)}
+        self._index = {
+            parameter.name: index
+            for index, parameter in enumerate(parameters)
+            if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        }
         self._defaults = {
             parameter.name: parameter.default
             for parameter in parameters
@@ -50,6 +54,9 @@ class Parameters:
 
     def __contains__(self, name: str) -> bool:
         return name in self._index
+
+    def __len__(self) -> int:
+        return len(self._index)
 
     def get(self, name: str, args: Args, kwargs: Kwargs) -> Any:
         """Return the argument of a call, or its default, or None where there is none."""
@@ -164,8 +171,10 @@ def address_of_cursor(stream: Any) -> Any:
 def without(description: Any, left_out: frozenset[Address]) -> Any:
     """Return a copy of a topology description that lacks some servers."""
     reduced = copy.copy(description)
-    servers = description._server_descriptions
-    reduced._server_descriptions = {key: servers[key] for key in servers if key not in left_out}
+    # There may be a hundred servers, and what is left out are few.
+    reduced._server_descriptions = servers = dict(description._server_descriptions)
+    for address in left_out:
+        servers.pop(address, None)
     return reduced
 
 

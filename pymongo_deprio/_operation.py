@@ -38,6 +38,13 @@ class Lent(NamedTuple):
         return (*sorted(self.cooling.difference(self.failed), key=str), *self.failed)
 
 
+class _NoLoop:
+    """Stands where no object runs the loop, so that nobody has to ask whether there is one."""
+
+    _server = None
+    _last_error = None
+
+
 class Operation:
     """One call of PyMongo's retry loop on one client."""
 
@@ -46,6 +53,8 @@ class Operation:
     """The client it runs on; None once it has ended."""
     owner: object = None
     """The thread or task that it runs in."""
+    loop: Any = _NoLoop
+    """PyMongo's object that runs the retry loop, from 4.6 on: it knows what failed where."""
     server: Any = None
     """The server that the latest attempt was sent to."""
     asked: tuple[Any, ...] = ()
@@ -71,11 +80,12 @@ class Operation:
     """Whether it was."""
 
     is_beginning: bool = False
-    """Whether its first selection is to come or under way, with nothing to leave out."""
+    """Whether no attempt has failed yet, and there is nothing to leave out."""
 
-    def __init__(self, client: Any, owner: object) -> None:
+    def __init__(self, client: Any, owner: object, loop: Any = _NoLoop) -> None:
         self.client = client
         self.owner = owner
+        self.loop = loop
         self.is_beginning = True
 
     @staticmethod
@@ -126,9 +136,3 @@ class AsyncOperation(Operation):
 
 
 CURRENT: ContextVar[Operation | None] = ContextVar("pymongo_deprio_operation", default=None)
-
-
-def is_selecting() -> bool:
-    """Tell whether selection has nothing to do here but what PyMongo does alone."""
-    operation = CURRENT.get()
-    return operation is not None and operation.is_beginning

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple
 from pymongo_deprio import _wrappers
 from pymongo_deprio._errors import UnsupportedPyMongoError
 from pymongo_deprio._inside import Parameters
-from pymongo_deprio._operation import is_selecting
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from pymongo_deprio._patching import Wrapper
     from pymongo_deprio._wrappers import Observer
+
+# From 4.6 on an object runs the loop, and holds what was an argument of it.
+_HELD_BY_LOOP = ("_client", "_session", "_retryable", "_server_selector", "_server", "_last_error")
 
 
 class Seam(NamedTuple):
@@ -53,7 +55,7 @@ def look(observer: Observer) -> tuple[list[Seam], list[str]]:
     missing = []
     for wanted in _wanted(observer):
         place = wanted.place
-        lacking = place.lacks(wanted.parameters)
+        lacking = place.lacks(wanted.parameters, wanted.attributes)
         missing += lacking
         if place.owner is not None and not lacking:
             wrapper = wanted.wrapper_of(place.function)
@@ -61,7 +63,7 @@ def look(observer: Observer) -> tuple[list[Seam], list[str]]:
     return seams, missing
 
 
-class _Place:
+class Place:
     """A method of a class of PyMongo, which may be missing."""
 
     def __init__(self, module: str, class_name: str, name: str) -> None:
@@ -76,37 +78,40 @@ class _Place:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return code is not None and method in code.co_names
 
-    def holds(self, *attributes: str) -> bool:
-        """Tell whether the instances of its class have these attributes."""
-        there: set[str] = set()
-        for base in getattr(self.owner, "__mro__", ()):
-            init = getattr(vars(base).get("__init__"), "__code__", None)
-            there.update(vars(base).get("__slots__", ()), init.co_names if init else ())
-        return self.function is not None and there.issuperset(attributes)
-
-    def lacks(self, parameters: Iterable[str]) -> list[str]:
+    def lacks(self, parameters: Iterable[str], attributes: Iterable[str] = ()) -> list[str]:
         if self.owner is None or not hasattr(self.function, "__get__"):
             return [self._label]
         there = Parameters(self.function)
-        return [
-            f"the parameter {parameter!r} of {self._label}"
-            for parameter in parameters
-            if parameter not in there
-        ]
+        held = self.held()
+        lacking = [f"the parameter {name!r} of" for name in parameters if name not in there]
+        lacking += [f"the attribute {name!r} beside" for name in attributes if name not in held]
+        if attributes and there:
+            lacking.append("the call without arguments of")
+        return [f"{what} {self._label}" for what in lacking]
+
+    def held(self) -> set[str]:
+        """Return what the instances of its class have as attributes."""
+        held: set[str] = set()
+        for base in getattr(self.owner, "__mro__", ()):
+            init = getattr(vars(base).get("__init__"), "__code__", None)
+            held.update(vars(base).get("__slots__", ()), init.co_names if init else ())
+        return held
 
 
 class _Wanted(NamedTuple):
     """What is to be wrapped, and with what."""
 
-    place: _Place
+    place: Place
     wrapper_of: Callable[[Any], Wrapper]
     parameters: tuple[str, ...] = ()
     asleep: Callable[[], bool] | None = None
+    attributes: tuple[str, ...] = ()
+    """What its instances hold, where that stands for parameters."""
 
 
 def _wanted(observer: Observer) -> Iterator[_Wanted]:
-    place = _Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
-    yield _Wanted(place, lambda _: _wrappers.selection, ("address",), is_selecting)
+    place = Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
+    yield _Wanted(place, lambda _: _wrappers.selection, ("address",), _wrappers.is_selecting)
     # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
     client = getattr(_module("pymongo.mongo_client"), "MongoClient", None)
     package = getattr(client, "__module__", "pymongo.mongo_client").rpartition(".")[0]
@@ -135,25 +140,29 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
 
     for method in "select_server", "select_servers":
         # A first attempt has nothing to leave out, and does not pay for this wrapper.
-        yield _Wanted(_Place(module, "Topology", method), lending, asleep=is_selecting)
-    yield _Wanted(_Place(module, client, "_select_server"), attempt, ("session", "address"))
-    for place in _retry_loops(module, client):
-        yield _Wanted(place, loop)
-    stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
-    yield _Wanted(_Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
-
-
-def _retry_loops(module: str, client: str) -> list[_Place]:
-    """Return where the loops of reads and writes are, which moved into one method over time."""
+        yield _Wanted(Place(module, "Topology", method), lending, asleep=_wrappers.is_selecting)
+    loop_object = Place(module, "_ClientConnectionRetryable", "run")
     # That of an object which holds the arguments: without any it costs less to wrap.
-    loop = _Place(module, "_ClientConnectionRetryable", "run")
-    if loop.holds("_client", "_session", "_retryable"):
-        return [loop]
-    names = {"_retry_internal"} if _Place(module, client, "_retry_internal").owner else set()
+    by_object = asynchronous or not loop_object.lacks((), _HELD_BY_LOOP)
+    place = Place(module, client, "_select_server")
+    asleep = _wrappers.is_first_attempt if by_object else None
+    yield _Wanted(place, attempt, ("session", "address"), asleep)
+    if by_object:
+        yield _Wanted(loop_object, loop, attributes=_HELD_BY_LOOP)
+    else:
+        for place in _retry_loops(module, client):
+            yield _Wanted(place, loop)
+    stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
+    yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
+
+
+def _retry_loops(module: str, client: str) -> list[Place]:
+    """Return where the loops of reads and writes are, which moved into one method over time."""
+    names = {"_retry_internal"} if Place(module, client, "_retry_internal").owner else set()
     for name in "_retry_with_session", "_retryable_read":
-        moved = _Place(module, client, name).calls("_retry_internal")
+        moved = Place(module, client, name).calls("_retry_internal")
         names.add("_retry_internal" if moved else name)
-    return [_Place(module, client, name) for name in sorted(names)]
+    return [Place(module, client, name) for name in sorted(names)]
 
 
 def _module(name: str) -> ModuleType | None:

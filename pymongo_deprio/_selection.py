@@ -27,16 +27,15 @@ def select(
 
     :param suitable: selects from the topology without the given addresses, at once.
     :param deprioritized: addresses to leave out; those to take back first stand first.
-    :param known: the addresses that could be selected at all.
+    :param known: the addresses of the topology.
     :param cooling: addresses to leave out as well; all of them are taken back before the others.
     :param sharded: whether to take the addresses back one by one, or all at once.
     """
     steps = _narrowing([a for a in deprioritized if a in known], one_by_one=sharded)
-    if cooling & known:
+    if cooling and cooling & known:
         steps = chain([frozenset(cooling & known).union(deprioritized) & known], steps)
     for left_out in steps:
-        # With nobody left there is nothing to ask: an application's selector may expect somebody.
-        servers = [] if left_out >= known else suitable(left_out)
+        servers = suitable(left_out)
         if servers:
             return servers
     return suitable(frozenset())

@@ -45,6 +45,7 @@ _TOPOLOGIES_WITH_A_CHOICE = ("Sharded", "ReplicaSetWithPrimary", "ReplicaSetNoPr
 # Of the commands of a transaction only these may move to another mongos (transactions
 # specification, "Sharded Transactions").
 _ENDS_OF_TRANSACTION = ("commitTransaction", "abortTransaction")
+_NONE: Kwargs = {}
 
 _log = logging.getLogger("pymongo_deprio")
 
@@ -84,18 +85,21 @@ class Loop:
         is_of_client = self._is_of_client
 
         def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            operation = Operation(owner if is_of_client else owner._client, get_ident())
+            if is_of_client:
+                operation = Operation(owner, get_ident())
+            else:
+                operation = Operation(owner._client, get_ident(), owner)
             token = None
             try:
                 token = CURRENT.set(operation)
                 if not memory.is_empty:
-                    self._prepare(operation, owner, args, kwargs)
+                    self._prepare(operation, args, kwargs)
                 result = loop(owner, *args, **kwargs)
                 if operation.topology is not None:
                     self._succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except Exception as error:
-                self._failed(operation, error, owner, args, kwargs)
+                self._failed(operation, error, args, kwargs)
                 raise
             finally:
                 if operation.is_probing:
@@ -107,22 +111,20 @@ class Loop:
     def asynchronous(self, loop: Method) -> Method:
         """Return what runs one operation of an AsyncMongoClient."""
         memory = self._memory
-        is_of_client = self._is_of_client
 
-        async def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            client = owner if is_of_client else owner._client
-            operation = AsyncOperation(client, asyncio.current_task())
+        async def run(owner: Any) -> Any:
+            operation = AsyncOperation(owner._client, asyncio.current_task(), owner)
             token = None
             try:
                 token = CURRENT.set(operation)
                 if not memory.is_empty:
-                    self._prepare(operation, owner, args, kwargs)
-                result = await loop(owner, *args, **kwargs)
+                    self._prepare(operation)
+                result = await loop(owner)
                 if operation.topology is not None:
                     self._succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except Exception as error:
-                self._failed(operation, error, owner, args, kwargs)
+                self._failed(operation, error)
                 raise
             finally:
                 if operation.is_probing:
@@ -131,17 +133,18 @@ class Loop:
 
         return run
 
-    def _argument(self, name: str, owner: Any, args: Args, kwargs: Kwargs) -> Any:
+    def _argument(self, name: str, operation: Operation, args: Args, kwargs: Kwargs) -> Any:
         if self._is_of_client:
             return self._parameters.get(name, args, kwargs)
-        return getattr(owner, f"_{name}")
+        return getattr(operation.loop, f"_{name}")
 
-    def _prepare(self, operation: Operation, owner: Any, args: Args, kwargs: Kwargs) -> None:
+    def _prepare(self, operation: Operation, args: Args = (), kwargs: Kwargs = _NONE) -> None:
+        operation.is_beginning = False
         try:
             operation.may_probe = may_probe(
                 operation.client,
-                self._argument("session", owner, args, kwargs),
-                retryable=self._argument("retryable", owner, args, kwargs),
+                self._argument("session", operation, args, kwargs),
+                retryable=self._argument("retryable", operation, args, kwargs),
             )
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("An operation does not probe, since it is not known whether it is retried")
@@ -157,16 +160,17 @@ class Loop:
             log_once("What an operation's success says could not be noted")
 
     def _failed(
-        self, operation: Operation, error: Any, owner: Any, args: Args, kwargs: Kwargs
+        self, operation: Operation, error: Any, args: Args = (), kwargs: Kwargs = _NONE
     ) -> None:
         try:
             if not isinstance(error, errors().PyMongoError):
                 return
+            _learn_server(operation)
             if operation.held and error.has_error_label(OVERLOADED):
                 # PyMongo alone sends the last attempts to another mongos, whose answer tells the
                 # application to run the transaction again.
                 error._add_error_label(TRANSIENT)
-            session = self._argument("session", owner, args, kwargs)
+            session = self._argument("session", operation, args, kwargs)
             if session is not None and error.has_error_label(TRANSIENT):
                 failed = where_it_failed(operation, error)
                 if failed:
@@ -211,6 +215,8 @@ class Attempt:
                 or operation.owner != get_ident()
             ):
                 return select_server(client, *args, **kwargs)
+            if operation.server is None and operation.loop._last_error is not None:
+                _learn_first(operation)
             if operation.server is None:
                 operation.asked = args
                 if memory.is_empty:
@@ -234,7 +240,6 @@ class Attempt:
 
     def asynchronous(self, select_server: Method) -> Method:
         """Return what selects the server of one attempt of an AsyncMongoClient."""
-        memory = self._memory
 
         async def select(client: Any, *args: Any, **kwargs: Any) -> Any:
             operation = CURRENT.get()
@@ -244,12 +249,10 @@ class Attempt:
                 or operation.owner is not operation.here()
             ):
                 return await select_server(client, *args, **kwargs)
+            if operation.server is None and operation.loop._last_error is not None:
+                _learn_first(operation)
             if operation.server is None:
                 operation.asked = args
-                if memory.is_empty:
-                    operation.server = server = await select_server(client, *args, **kwargs)
-                    operation.is_beginning = False
-                    return server
             elif not _is_retry(operation, args):
                 with _outside_operations():
                     return await select_server(client, *args, **kwargs)
@@ -393,6 +396,23 @@ class Attempt:
             self._observer.count(probes=probes, avoided=avoided)
 
 
+def is_first_attempt() -> bool:
+    """Tell whether there is nothing to do: from 4.6 on, where it went can be learned later."""
+    operation = CURRENT.get()
+    return operation is None or (operation.is_beginning and operation.loop._last_error is None)
+
+
+def _learn_first(operation: Operation) -> None:
+    """Look up where the first attempt went, during which the wrapper slept."""
+    _learn_server(operation)
+    operation.asked = operation.loop._server_selector, operation.loop._session
+
+
+def _learn_server(operation: Operation) -> None:
+    if operation.server is None:
+        operation.server = operation.loop._server
+
+
 def _is_retry(operation: Operation, args: Args) -> bool:
     """Tell a retry, for the same selector and session, from a command that a listener runs."""
     return all(one is other for one, other in zip(operation.asked[:2], args))
@@ -446,6 +466,12 @@ class Resume:
 # -- Selection -------------------------------------------------------------------------------------
 
 
+def is_selecting() -> bool:
+    """Tell whether a first selection is under way, which has nothing to leave out."""
+    operation = CURRENT.get()
+    return operation is not None and operation.is_beginning and operation.loop._server is None
+
+
 def selection(apply_selector: Method) -> Method:
     """Wrap ``TopologyDescription.apply_selector``, which from now on takes a list everywhere.
 
@@ -470,8 +496,10 @@ def selection(apply_selector: Method) -> Method:
                 _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
                 return []
 
-        known = {server.address for server in description.known_servers}
-        servers = select(suitable, lent.failed, known, lent.cooling, sharded=kind == "Sharded")
+        there = description._server_descriptions.keys()
+        servers = select(suitable, lent.failed, there, lent.cooling, sharded=kind == "Sharded")
+        if lent.probe is None:
+            return servers
         return [server for server in servers if server.address == lent.probe] or servers
 
     return apply

@@ -11,6 +11,7 @@ import threading
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
@@ -27,8 +28,8 @@ from support import (
 
 import pymongo_deprio
 from pymongo_deprio import _activation
-from pymongo_deprio._operation import CURRENT, AsyncOperation, Lent, Operation, is_selecting
-from pymongo_deprio._wrappers import Loop
+from pymongo_deprio._operation import CURRENT, AsyncOperation, Lent, Operation
+from pymongo_deprio._wrappers import Loop, is_selecting
 
 if TYPE_CHECKING:
     from pymongo_deprio import Retry
@@ -103,6 +104,14 @@ def test_a_closed_operation_keeps_nothing() -> None:
     assert operation.client is None
 
 
+def first_asked(operation: Any) -> tuple[Any, Any]:
+    """Return the selector and the session of an operation's first attempt."""
+    if VERSION >= (4, 6):
+        return operation.loop._server_selector, operation.loop._session
+    selector, session = operation.asked[:2]
+    return selector, session
+
+
 def python_calls(call: Callable[[], object]) -> dict[str, int]:
     """Count the calls of our own functions while something is called."""
     calls: dict[str, int] = collections.Counter()
@@ -121,13 +130,13 @@ def python_calls(call: Callable[[], object]) -> dict[str, int]:
 
 WHAT_SUCCESS_COSTS = {
     "_operation.__init__": 1,
-    # Around the retry loop, and around the selection of its attempt's server.
-    "_wrappers.run": 1,
-    "_wrappers.select": 1,
+    "_wrappers.run": 1,  # around the retry loop
     "_operation.close": 1,
     # Each wrapper is bound; those of the selection itself sleep.
     "_patching.__get__": 5,
-    "_operation.is_selecting": 3,
+    "_wrappers.is_selecting": 3,
+    # From 4.6 on that of an attempt sleeps as well.
+    **({"_wrappers.is_first_attempt": 1} if VERSION >= (4, 6) else {"_wrappers.select": 1}),
 }
 
 
@@ -139,7 +148,7 @@ WHAT_SUCCESS_COSTS = {
 def test_what_a_successful_operation_costs(
     connect: Callable[..., Any], enabled: None, call: Callable[[Any], object]
 ) -> None:
-    """Two wrapper calls and one small object: no list, no event, no copy, no lock."""
+    """One or two wrapper calls and one small object: no list, no event, no copy, no lock."""
     collection = connect().test.cost
     call(collection)
     assert python_calls(lambda: call(collection)) == WHAT_SUCCESS_COSTS
@@ -200,7 +209,7 @@ def test_a_selection_elsewhere_is_no_attempt(
 
     def select_once_more(what: str, command: str, address: Any) -> None:
         memory: Any = CURRENT.get()
-        arguments = (*memory.asked[:2], *select_arguments())
+        arguments = (*first_asked(memory), *select_arguments())
         if where == "another client":
             other._select_server(*arguments)
         else:
@@ -228,7 +237,7 @@ def test_a_selection_of_another_task_is_no_attempt(
 
             def select_once_more(what: str, command: str, address: Any) -> None:
                 memories.append(CURRENT.get())
-                selection = client._select_server(*memories[0].asked[:2], *select_arguments())
+                selection = client._select_server(*first_asked(memories[0]), *select_arguments())
                 tasks.append(asyncio.ensure_future(selection))
                 asked.hook = lambda *event: None
                 started.set()
@@ -277,11 +286,12 @@ def test_an_operation_that_was_never_finished() -> None:
         def __await__(self) -> Any:
             yield self
 
-    async def loop(client: object, session: object = None) -> None:
+    async def loop(owner: object) -> None:
         await Pending()
 
     async def main() -> None:
-        coroutine: Any = Loop(loop, _activation._state).asynchronous(loop)(object())
+        owner = SimpleNamespace(_client=object())
+        coroutine: Any = Loop(loop, _activation._state).asynchronous(loop)(owner)
         contextvars.copy_context().run(coroutine.send, None)
         coroutine.close()
         assert CURRENT.get() is None

@@ -156,18 +156,53 @@ def test_what_is_no_method_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) ->
     assert pymongo.MongoClient._select_server is stub
 
 
+def lose(what: str, owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the object that runs the loop be another than we know."""
+    if what == "run":
+        monkeypatch.delattr(owner, "run")
+    elif what == "arguments":
+        monkeypatch.setattr(owner, "run", lambda self, more=None: None)
+    else:
+        held = _seams.Place.held
+        monkeypatch.setattr(_seams.Place, "held", lambda self: held(self) - {what})
+
+
+def loop_object(client: str) -> Any:
+    """Return the class that runs the loop of a client."""
+    module = vars(pymongo)[client].__module__
+    return vars(sys.modules[module])["_ClientConnectionRetryable"]
+
+
+LOST = ["run", "arguments", "_retryable", "_last_error"]
+
+
 @pytest.mark.skipif(VERSION < (4, 6), reason="the loop is a method of the client only")
-@pytest.mark.parametrize("lost", ["run", "_retryable"])
+@pytest.mark.parametrize("lost", LOST)
 def test_a_loop_that_is_not_known(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the object that runs the loop is another, its caller is wrapped in its place."""
-    for owner in {seam[0] for seam in SEAMS if seam[1] == "run"}:
-        if lost == "run":
-            monkeypatch.delattr(owner, "run")
-        else:
-            monkeypatch.setattr(_seams._Place, "holds", lambda self, *names: lost not in names)
-    assert {name for _, name in seams()} == {name for _, name in SEAMS} - {"run"} | {
-        "_retry_internal"
-    }
+    lose(lost, loop_object("MongoClient"), monkeypatch)
+    found, _ = _seams.look(_activation._state)
+    of_sync = [seam for seam in found if "asynchronous" not in seam.owner.__module__]
+    assert "run" not in {seam.name for seam in of_sync}
+    assert "_retry_internal" in {seam.name for seam in of_sync}
+    assert [seam.asleep for seam in of_sync if seam.name == "_select_server"] == [None]
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+@pytest.mark.parametrize("lost", LOST)
+def test_an_async_loop_that_is_not_known(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of an AsyncMongoClient never was another: it is a missing seam."""
+    lose(lost, loop_object("AsyncMongoClient"), monkeypatch)
+    with pytest.raises(UnsupportedPyMongoError, match=r"asynchronous.*_ClientConnectionRetryable"):
+        pymongo_deprio.enable(strict=True)
+
+
+@pytest.mark.skipif(VERSION < (4, 6), reason="the loop is a method of the client only")
+def test_a_loop_in_somebodys_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that passes on whatever it gets takes no argument of its own."""
+    owner = loop_object("MongoClient")
+    monkeypatch.setattr(owner, "run", closure(owner.run))
+    assert seams() == SEAMS
 
 
 def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) -> None:

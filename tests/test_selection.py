@@ -87,16 +87,6 @@ def test_other_topologies_take_all_back_at_once(
     assert len(calls) <= 2
 
 
-@given(suitable=some_servers, deprioritized=lists, sharded=st.booleans())
-def test_never_asks_with_nobody_left(
-    suitable: AbstractSet[str], deprioritized: list[str], sharded: bool
-) -> None:
-    """An application's selector is never called for no servers because of the list."""
-    calls: list[AbstractSet[str]] = []
-    select(asks(suitable, calls), deprioritized, suitable, sharded=sharded)
-    assert all(suitable - left_out for left_out in calls if left_out)
-
-
 # -- The model -------------------------------------------------------------------------------------
 
 
