@@ -1,4 +1,4 @@
-"""The faults of PyMongo's own deprioritization (P1 to P9), on the wire, on every version.
+"""The faults of PyMongo's own deprioritization (P1 to P9, P11), on the wire, on every version.
 
 Those that need no wire, P2, P3, P5 and P9 among them, are in ``tests/test_wrappers.py`` too.
 """
@@ -229,3 +229,60 @@ def test_p5_other_threads(cluster: Cluster, connect: Callable[..., Any]) -> None
             done.set()
             for thread in threads:
                 thread.join()
+
+
+BATCHES = [
+    InsertOne({"_id": 1}),
+    UpdateOne({"_id": 1}, {"$set": {"paid": True}}),
+    InsertOne({"_id": 2}),
+]
+
+
+NO_CONNECTION: Any = {"commands": ["hello", "isMaster", "ismaster"], "close_connection": True}
+"""The handshake of a new connection fails; a monitor has one already, and waits in it."""
+
+
+def check_that_nothing_is_lost(result: Any, asked: Asked, retries: list[Retry], sick: Any) -> None:
+    """Check that the retry did every batch, and that nothing had been sent before."""
+    assert [retry.failed for retry in retries] == [(sick.address,)]
+    assert sick.address not in asked.where("started", "insert", "update")
+    assert (result.inserted_count, result.modified_count) == (2, 1)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_p11_bulk_that_finds_no_connection(
+    ordered: bool,
+    cluster: Cluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    retries: list[Retry],
+) -> None:
+    """Of a bulk that is retried before anything was sent, all batches are done."""
+    sick, _ = cluster.mongos
+    client = connect(server_selector=prefer(sick.address), heartbeatFrequencyMS=60_000)
+    with sick.fail_command(**NO_CONNECTION):
+        result = client.test.p11.bulk_write(BATCHES, ordered=ordered)
+    client.test.p11.drop()
+    check_that_nothing_is_lost(result, asked, retries, sick)
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_p11_async(cluster: Cluster, asked: Asked, retries: list[Retry]) -> None:
+    """An AsyncMongoClient does all of them too."""
+    sick, well = cluster.mongos
+    preferred = well.address
+
+    def selector(servers: list[Any]) -> list[Any]:
+        return prefer(preferred)(servers)
+
+    async def main() -> None:
+        nonlocal preferred
+        options: Any = {"server_selector": selector, "heartbeatFrequencyMS": 60_000}
+        async with connect_async(cluster, asked, **options) as client:
+            await client.test.p11.drop()
+            preferred = sick.address  # where no command was sent yet
+            with sick.fail_command(**NO_CONNECTION):
+                result = await client.test.p11.bulk_write(BATCHES)
+        check_that_nothing_is_lost(result, asked, retries, sick)
+
+    run(main())

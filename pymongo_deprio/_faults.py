@@ -12,6 +12,7 @@ from pymongo.mongo_client import MongoClient
 from pymongo.topology_description import TopologyDescription
 
 from pymongo_deprio._inside import Parameters
+from pymongo_deprio._seams import Place
 
 
 class Fault(NamedTuple):
@@ -32,6 +33,9 @@ def of_this_pymongo() -> list[Fault]:
     apply_selector = getattr(TopologyDescription, "apply_selector", None)
     before_window = "deprioritized_servers" in Parameters(apply_selector)
     on_overload = hasattr(ClientOptions, "enable_overload_retargeting")
+    package = MongoClient.__module__.rpartition(".")[0]
+    bulk = Place(f"{package}.bulk", "_Bulk", "_execute_command")
+    fetches_ahead = "next_run" in bulk.held()
     goes_back = not forgets and not before_window
     return [
         Fault("P1", "goes back to the mongos that failed if others are far away", goes_back),
@@ -44,4 +48,5 @@ def of_this_pymongo() -> list[Fault]:
         Fault("P8", "goes back to the mongos that failed in a long bulk write", not forgets),
         Fault("P9", "selects no server on a stale description", before_window),
         Fault("P10", "remembers nothing between operations", True, "repaired in part"),
+        Fault("P11", "does only the first batch of a bulk write that is retried", fetches_ahead),
     ]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # From 4.6 on an object runs the loop, and holds what was an argument of it.
 _HELD_BY_LOOP = ("_client", "_session", "_retryable", "_server_selector", "_server", "_last_error")
 
+# Without these it fetches no batch ahead: up to 4.0 nothing is lost.
+_HELD_BY_BULK = ("retrying", "current_run", "next_run")
+
 
 class Seam(NamedTuple):
     """One attribute of PyMongo, and what to put on it."""
@@ -154,6 +157,9 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
             yield _Wanted(place, loop)
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
     yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
+    bulk = Place(f"{package}.bulk", "_AsyncBulk" if asynchronous else "_Bulk", "_execute_command")
+    if bulk.held().issuperset(_HELD_BY_BULK):
+        yield _Wanted(bulk, lambda _: _wrappers.bulk_attempt, ("generator",))
 
 
 def _retry_loops(module: str, client: str) -> list[Place]:

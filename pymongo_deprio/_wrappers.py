@@ -463,6 +463,25 @@ class Resume:
         return create
 
 
+# -- Bulk write: around each attempt to do what is left of it --------------------------------------
+
+
+def bulk_attempt(execute_command: Method) -> Method:
+    """Wrap ``_Bulk._execute_command``, sync or async: a retry does all batches, not one.
+
+    Before a batch is sent, PyMongo fetches the one after it, but not in a retry, where it has been.
+    It has not if the first attempt found no connection.
+    """
+
+    def execute(bulk: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        if bulk.retrying and not bulk.current_run:
+            bulk.current_run = next(generator)
+            bulk.next_run = next(generator, None)
+        return execute_command(bulk, generator, *args, **kwargs)
+
+    return execute
+
+
 # -- Selection -------------------------------------------------------------------------------------
 
 

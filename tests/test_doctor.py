@@ -111,7 +111,7 @@ def test_as_json() -> None:
     document = json.loads(json.dumps(report.document()))
     assert document["exit_code"] == 0
     assert document["seams"] == report.seams
-    assert [fault["name"] for fault in document["faults"]] == [f"P{n}" for n in range(1, 11)]
+    assert [fault["name"] for fault in document["faults"]] == [f"P{n}" for n in range(1, 12)]
     assert set(document["faults"][0]) == {"name", "text", "is_there", "enabled"}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pymongo_deprio.cluster import LocalCluster
 
 DOCS = Path(__file__).parent.parent / "docs"
-FAULTS = [f"p{number}" for number in range(1, 11)]
+FAULTS = [f"p{number}" for number in range(1, 12)]
 TEXT = (DOCS / "faults.md").read_text(encoding="utf-8")
 
 Row = Tuple[Tuple[int, ...], Tuple[int, ...], List[str]]

@@ -40,13 +40,16 @@ def test_the_seams_of_this_pymongo() -> None:
         "_select_server",
         "_create_cursor",
     }
+    if VERSION >= (4, 1):
+        names.add("_execute_command")
     assert {name for _, name in SEAMS} == names | loops
     clients = {owner.__name__ for owner, name in SEAMS if name == "_select_server"}
     assert clients == ({"MongoClient", "AsyncMongoClient"} if HAS_ASYNC else {"MongoClient"})
 
 
-# Where the loop has another place, without it there is the old one.
-INDISPENSABLE = {seam for seam in SEAMS if seam[1] != "run"}
+# Where the loop has another place, without it there is the old one. Without a bulk write as we
+# know it there is nothing to repair.
+INDISPENSABLE = {seam for seam in SEAMS if seam[1] not in {"run", "_execute_command"}}
 
 
 @pytest.fixture(
@@ -125,6 +128,15 @@ def test_the_application_works_without_a_seam(
         client.test.seams.insert_one({"_id": 1})
         assert client.test.seams.find_one() == {"_id": 1}
         client.test.seams.drop()
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="nothing in a bulk write is patched")
+def test_another_bulk_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that we do not know is left alone, and the rest is patched."""
+    others = {seam for seam in SEAMS if seam[1] == "_execute_command"}
+    for owner, name in others:
+        monkeypatch.delattr(owner, name)
+    assert seams() == SEAMS - others
 
 
 def test_loops_below_a_closure(monkeypatch: pytest.MonkeyPatch) -> None:

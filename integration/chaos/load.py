@@ -102,15 +102,9 @@ class Worker:
                 requests.append(UpdateOne({"_id": _id}, {"$inc": {"updates": 1}}))
         ordered = kind == "ordered bulk"
         written = await finished(self._database.written.bulk_write(requests, ordered=ordered))
-        if ordered and (written.inserted_count, written.modified_count) == (1, 0):
-            # From 4.1 on, PyMongo drops all batches but the first, and says so by these counts
-            # only, if the first attempt found no connection. It does the same without the patch.
-            self._model.expect("bulk cut short by PyMongo")
-            self._model.acknowledged[numbers[0]] = 0
-        else:
-            self._model.acknowledged.update(dict.fromkeys(numbers, int(ordered)))
-            if written.inserted_count != BATCHES or written.modified_count != ordered * BATCHES:
-                self._model.violated(f"{kind} of {numbers} gave {written.bulk_api_result}")
+        self._model.acknowledged.update(dict.fromkeys(numbers, int(ordered)))
+        if written.inserted_count != BATCHES or written.modified_count != ordered * BATCHES:
+            self._model.violated(f"{kind} of {numbers} gave {written.bulk_api_result}")
 
     async def transaction(self, kind: str) -> None:
         """Write a document and count it, both or none."""
