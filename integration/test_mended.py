@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+import pymongo
 import pytest
 from fixtures import by_address
 from pymongo import InsertOne, ReadPreference, UpdateOne
@@ -269,20 +270,18 @@ def test_p11_bulk_that_finds_no_connection(
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
 def test_p11_async(cluster: Cluster, asked: Asked, retries: list[Retry]) -> None:
     """An AsyncMongoClient does all of them too."""
-    sick, well = cluster.mongos
-    preferred = well.address
-
-    def selector(servers: list[Any]) -> list[Any]:
-        return prefer(preferred)(servers)
+    sick, _ = cluster.mongos
 
     async def main() -> None:
-        nonlocal preferred
-        options: Any = {"server_selector": selector, "heartbeatFrequencyMS": 60_000}
-        async with connect_async(cluster, asked, **options) as client:
-            await client.test.p11.drop()
-            preferred = sick.address  # where no command was sent yet
+        options: Any = {"server_selector": prefer(sick.address), "heartbeatFrequencyMS": 60_000}
+        client: Any = pymongo.AsyncMongoClient(cluster.uri, event_listeners=[asked], **options)
+        async with client:
+            # An operation that has to wait would send its monitors to look once more.
+            await client._get_topology()
+            await wait_until_async(lambda: len(client.nodes) == 2, "both mongoses")
             with sick.fail_command(**NO_CONNECTION):
                 result = await client.test.p11.bulk_write(BATCHES)
+            await client.test.p11.drop()
         check_that_nothing_is_lost(result, asked, retries, sick)
 
     run(main())
