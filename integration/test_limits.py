@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pymongo
 import pytest
-from pymongo.errors import OperationFailure
+from pymongo.errors import AutoReconnect, OperationFailure
+from pymongo.monitoring import ConnectionPoolListener
+from pymongo.server_description import ServerDescription
 from support import (
     HOST_UNREACHABLE,
     MARKS_UNKNOWN,
@@ -74,6 +76,51 @@ def test_all_mongoses_fail(
         with pymongo_deprio.enable(strict=True):
             assert outcome() == alone
     assert alone[1] == (2 if retry else 1)
+
+
+class FoundSick(ConnectionPoolListener):
+    """Makes a mongos unknown while a connection to it is checked out, as a monitor may."""
+
+    client: Any = None
+    address: Any = None
+
+    def connection_check_out_started(self, event: Any) -> None:
+        if self.client and event.address == self.address:
+            self.client._topology.on_change(ServerDescription(event.address))
+
+    def ignore(self, event: Any) -> None: ...
+
+    pool_created = pool_ready = pool_cleared = pool_closed = ignore
+    connection_created = connection_ready = connection_closed = ignore
+    connection_check_out_failed = connection_checked_out = connection_checked_in = ignore
+
+
+def test_a_mongos_that_is_found_sick_before_the_write_is_sent(
+    cluster: Cluster, connect: Callable[..., Any], asked: Asked
+) -> None:
+    """PyMongo from 4.7 on sends such a write without a retry: so it fails, as without us."""
+    sick, well = cluster.mongos
+    found = FoundSick()
+    client = connect(server_selector=prefer(sick.address), event_listeners=[asked, found])
+
+    def outcome() -> list[Any]:
+        knows_all(client)
+        asked.reset()
+        found.address = sick.address
+        try:
+            client.test.limits.insert_one({})
+        except AutoReconnect:
+            return [*asked.where("started", "insert"), "fails"]
+        finally:
+            found.address = None
+        return asked.where("started", "insert")
+
+    found.client = client
+    with sick.fail_command("insert", close_connection=True):
+        alone = outcome()
+        with pymongo_deprio.enable(strict=True):
+            assert outcome() == alone
+    assert alone == [sick.address, "fails" if VERSION >= (4, 7) else well.address]
 
 
 @pytest.mark.skipif(VERSION < (3, 12), reason="PyMongo knows load balancers from 3.12 on")
