@@ -1,6 +1,6 @@
 """Mixed load while mongoses fall sick, and what must be so in the end.
 
-``PYTHONPATH=tests python integration/chaos/chaos.py --seconds 60 --seed 7``
+``PYTHONPATH=tests python integration/chaos/chaos.py --seconds 60 --seed 1 --runs 20``
 """
 
 from __future__ import annotations
@@ -205,14 +205,20 @@ def report(model: Model) -> None:
 def main() -> int:
     """Run it; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="for how long")
+    parser.add_argument("--seconds", type=float, default=60, help="for how long each")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="for the chance")
+    parser.add_argument("--runs", type=int, default=1, help="how many, with one seed after another")
     options = parser.parse_args()
-    print(f"PyMongo {pymongo.version}, seed {options.seed}, {options.seconds} seconds", flush=True)
     logging.getLogger("pymongo_deprio").setLevel(logging.ERROR)  # cooldowns are no news here
-    model = run(options.seconds, options.seed)
-    report(model)
-    return 1 if model.violations else 0
+    broken = []
+    for seed in range(options.seed, options.seed + options.runs):
+        print(f"PyMongo {pymongo.version}, seed {seed}, {options.seconds} seconds", flush=True)
+        model = run(options.seconds, seed)
+        report(model)
+        if model.violations:
+            broken.append(seed)
+    print(f"{options.runs} runs, {len(broken)} with violations {broken or ''}")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
