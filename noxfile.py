@@ -48,6 +48,10 @@ LINES = {
     "4.19.0": "3.13",
     "4.20.1": "3.11",
 }
+NEWEST = list(LINES)[-1]
+# A PyMongo 3, the last that goes back to a sick mongos by chance, the last that leaves replica sets
+# alone, and the newest.
+BENCHMARKED = ["3.12.3", "4.6.3", "4.15.5", NEWEST]
 # The core and the prose tests: what is around the core does not differ with PyMongo.
 AROUND = [
     "tests/cluster",
@@ -144,6 +148,25 @@ def chaos(session: nox.Session) -> None:
     session.install(".[test]", *(f"pymongo=={version}" for version in versions))
     options = session.posargs[len(versions) :]
     session.run("python", "integration/chaos/chaos.py", *options, env={"PYTHONPATH": "tests"})
+
+
+@nox.session(python="3.11")
+def benchmarks(session: nox.Session) -> None:
+    """Measure what the patch costs and is good for; ``-- --quick`` on the newest, ``-- 4.6.3``."""
+    session.install("uv", "matplotlib>=3.7", "rich>=13")
+    uv = str(Path(session.bin, "uv"))
+    root = Path(session.create_tmp())
+    wheel = _build(uv, root)
+    by_default = [NEWEST] if "--quick" in session.posargs else BENCHMARKED
+    pythons = []
+    for release in [one for one in session.posargs if one in LINES] or by_default:
+        venv = root / release
+        shutil.rmtree(venv, ignore_errors=True)
+        for step in _installing(uv, venv, LINES[release], f"{wheel}[demo]", f"pymongo=={release}"):
+            session.run(*step)
+        pythons.append(str(venv / BINARIES / "python"))
+    options = [one for one in session.posargs if one not in LINES]
+    session.run("python", "benchmarks/run.py", *options, *pythons)
 
 
 @nox.session

@@ -1,0 +1,54 @@
+"""PyMongo's retry loop without a network, and mongoses that cool down."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator
+
+import pymongo
+from pymongo.errors import OperationFailure
+from pymongo.read_preferences import ReadPreference
+
+import pymongo_deprio
+
+if TYPE_CHECKING:
+    from measure import Patch
+
+    from pymongo_deprio import Address
+
+HOST_UNREACHABLE = 6
+LONG = pymongo_deprio.Cooldown(base=3600, maximum=3600)
+READ = (ReadPreference.PRIMARY, None, *(("find",) if pymongo.version_tuple >= (4, 7) else ()))
+
+
+def loop_of(client: Any) -> Callable[[], Any]:
+    """Return an operation of a client that sends nothing; of an AsyncMongoClient, to be awaited."""
+
+    def without_a_network(*arguments: Any) -> None:
+        """Stand where a command would be sent."""
+
+    async def without_a_network_async(*arguments: Any) -> None:
+        """Stand there as well."""
+
+    is_async = type(client).__name__ == "AsyncMongoClient"
+    send = without_a_network_async if is_async else without_a_network
+    return lambda: client._retryable_read(send, *READ)
+
+
+def cooling(client: Any, sick: Collection[Address]) -> Patch:
+    """Return what enables the cooldown, and lets these mongoses of a client cool for an hour."""
+
+    def fail(session: Any, server: Any, *arguments: Any) -> None:
+        if server.description.address in sick:
+            raise OperationFailure("sick", HOST_UNREACHABLE)
+
+    @contextlib.contextmanager
+    def patch() -> Iterator[None]:
+        with pymongo_deprio.enable(strict=True, cooldown=LONG):
+            wanted = pymongo_deprio.stats().convictions + len(sick)
+            while pymongo_deprio.stats().convictions < wanted:
+                with contextlib.suppress(OperationFailure):  # it may meet two of them
+                    client._retryable_read(fail, *READ)
+            yield
+
+    return patch

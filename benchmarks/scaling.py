@@ -1,0 +1,74 @@
+"""What is left of the throughput with many threads and tasks: ``python benchmarks/scaling.py``."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Iterator
+
+import pymongo
+from measure import Batch, Row, alone, compare, enabled, main, quantile, throughput, turn
+
+from pymongo_deprio.cluster import LocalCluster
+
+OPERATIONS = 320
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Find with 1, 2, 4, … 64 threads of one client, and with as many tasks."""
+    numbers, seconds = ([1, 64], 0.5) if quick else ([1, 2, 4, 8, 16, 32, 64], 4.5)
+    with LocalCluster() as cluster:
+        for number in numbers:
+            with ThreadPoolExecutor(number) as pool, cluster.client() as client:
+                yield row("threads", number, threaded(client, pool, number), seconds)
+        if hasattr(pymongo, "AsyncMongoClient"):
+            for number in numbers:
+                yield asynchronously(cluster, number, seconds)
+
+
+def row(kind: str, number: int, batch: Batch, seconds: float) -> Row:
+    """Measure the throughput of all of them together."""
+    warm_and_measured = (OPERATIONS, OPERATIONS)
+    sides = [turn(patch, batch, *warm_and_measured) for patch in (alone, enabled)]
+    pairs = compare(sides[0], sides[1], seconds)
+    per_second = [round(1e6 / quantile(durations, 0.5)) for durations in pairs]
+    return {
+        "kind": kind,
+        "number": number,
+        "alone_per_second": per_second[0],
+        "enabled_per_second": per_second[1],
+        **throughput(pairs),
+    }
+
+
+def threaded(client: Any, pool: ThreadPoolExecutor, number: int) -> Batch:
+    """Return what divides a number of finds among threads that live on."""
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            client.test.scaling.find_one()
+
+    return lambda times: list(pool.map(work, [times // number] * number))
+
+
+def asynchronously(cluster: LocalCluster, number: int, seconds: float) -> Row:
+    """Measure tasks of an AsyncMongoClient."""
+    events = asyncio.new_event_loop()
+    client: Any = pymongo.AsyncMongoClient(cluster.uri)
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            await client.test.scaling.find_one()
+
+    async def batch(times: int) -> None:
+        await asyncio.gather(*(work(times // number) for _ in range(number)))
+
+    try:
+        return row("tasks", number, lambda times: events.run_until_complete(batch(times)), seconds)
+    finally:
+        events.run_until_complete(client.close())
+        events.close()
+
+
+if __name__ == "__main__":
+    main(rows)
