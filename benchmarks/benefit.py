@@ -25,6 +25,7 @@ def rows(quick: bool) -> Iterator[Row]:
                     "operations": figures["operations"],
                     "failed": figures["failed"],
                     "wasted_attempts": figures["attempts_on_sick_mongos"],
+                    "timed_out": figures["timed_out"],
                     "median_ms": figures["median_ms"],
                     "p99_ms": figures["p99_ms"],
                 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator
 
 import matplotlib as mpl
@@ -86,7 +87,7 @@ def _text(value: Any) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "").lstrip("-").isdigit()
+    return re.fullmatch(r"-?[\d,]+(\.\d+)?", cell) is not None
 
 
 def plot(results: Results, path: Path) -> None:
@@ -113,7 +114,7 @@ def _bars(axes: Axes, runs: list[Any], name: str, key: str, series: dict[str, An
         places = [place + (index - (len(series) - 1) / 2) * width for place, _ in chosen]
         axes.bar(places, [value for _, value in chosen], width, label=label)
     axes.set_xticks(range(len(runs)), [run["versions"]["pymongo"] for run in runs])
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower right")
 
 
 def _cost(axes: Axes, runs: list[Any]) -> None:
@@ -135,7 +136,7 @@ def _threads(axes: Axes, runs: list[Any]) -> None:
         )
     axes.set_xscale("log", base=2)
     axes.axhline(1, color="grey", linewidth=0.8)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower right")
     axes.set_title("Throughput of threads, enabled / alone")
 
 
@@ -144,7 +145,7 @@ def _selection(axes: Axes, runs: list[Any]) -> None:
     series = {case: {"case": case, "mongoses": 100} for case in cases}
     _bars(axes, runs, "selection", "ratio", series)
     axes.axhline(1.5, color="grey", linewidth=0.8)
-    axes.set_title("Selection among 100 mongoses, as a part of a plain one")
+    axes.set_title("Selection among 100 mongoses / a plain one")
 
 
 def _benefit(key: str, fault: str, title: str) -> Callable[[Axes, list[Any]], None]:
@@ -162,5 +163,5 @@ PANELS = (
     _selection,
     _benefit("failed", "fails", "Failed operations"),
     _benefit("wasted_attempts", "fails", "Attempts sent there"),
-    _benefit("p99_ms", "hangs", "99th percentile (ms)"),
+    _benefit("timed_out", "hangs", "Operations that waited for it"),
 )

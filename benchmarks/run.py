@@ -74,7 +74,12 @@ def rows_of(python: str, name: str, *, quick: bool) -> list[dict[str, Any]]:
 
 def machine() -> dict[str, Any]:
     """Describe the machine in general terms."""
-    return {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()}
+    return {"processor": processor(), "cores": os.cpu_count(), "system": system()}
+
+
+def system() -> str:
+    """Return the system, without the suffix that distributors give their kernels."""
+    return f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}"
 
 
 def processor() -> str:
