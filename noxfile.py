@@ -109,7 +109,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types, also those that a user sees."""
-    session.install("-e", ".[test]", "mypy", "nox", "types-docker")
+    session.install("-e", ".[test]", "matplotlib", "mypy", "nox", "types-docker")
     session.run("mypy", "--strict")
 
 

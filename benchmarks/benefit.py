@@ -14,7 +14,7 @@ PATCHES = ("alone", "enabled", "enabled with cooldown")
 
 def rows(quick: bool) -> Iterator[Row]:
     """Let one of 2, 3 and 10 mongoses fail every operation, or hang."""
-    for mongoses in (2, 10) if quick else (2, 3, 10):
+    for mongoses in (2,) if quick else (2, 3, 10):
         for hang, operations in ((False, 100 if quick else 2000), (True, 20 if quick else 240)):
             for patch, run in zip(PATCHES, _demo.run(operations, mongoses, hang=hang)):
                 figures = run.figures()
@@ -25,7 +25,7 @@ def rows(quick: bool) -> Iterator[Row]:
                     "operations": figures["operations"],
                     "failed": figures["failed"],
                     "wasted_attempts": figures["attempts_on_sick_mongos"],
-                    "timed_out": figures["timed_out"],
+                    "200_ms_or_more": figures["timed_out"],
                     "median_ms": figures["median_ms"],
                     "p99_ms": figures["p99_ms"],
                 }

@@ -7,11 +7,10 @@ trip.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Awaitable, Callable, Iterator
+from typing import Awaitable, Callable, Iterator
 
 import pymongo
-from loop import cooling, loop_of
+from clients import async_client, cooling, loop_of
 from measure import Batch, Patch, Row, alone, batch_of, compare, cost, enabled, main, turn
 from pymongo import WriteConcern
 
@@ -47,24 +46,19 @@ def row(case: str, batch: Batch, seconds: float, patch: Patch = enabled) -> Row:
 
 def asynchronously(cluster: LocalCluster, local: float, remote: float) -> Iterator[Row]:
     """Measure the same of an AsyncMongoClient."""
-    events = asyncio.new_event_loop()
-    client: Any = pymongo.AsyncMongoClient(cluster.uri, localThresholdMS=1000)
-    things = client.test.get_collection("cost", write_concern=WRITE_CONCERN)
+    with async_client(cluster) as (client, run):
+        things = client.test.get_collection("cost", write_concern=WRITE_CONCERN)
 
-    def batch_of(call: Callable[[], Awaitable[object]]) -> Batch:
-        async def batch(times: int) -> None:
-            for _ in range(times):
-                await call()
+        def batch_of(call: Callable[[], Awaitable[object]]) -> Batch:
+            async def batch(times: int) -> None:
+                for _ in range(times):
+                    await call()
 
-        return lambda times: events.run_until_complete(batch(times))
+            return lambda times: run(batch(times))
 
-    try:
         yield row("async, retry loop", batch_of(loop_of(client)), local)
         yield row("async, find_one", batch_of(things.find_one), remote)
         yield row("async, insert_one", batch_of(lambda: things.insert_one({})), remote)
-    finally:
-        events.run_until_complete(client.close())
-        events.close()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
 
-from loop import loop_of
+from clients import loop_of
 from measure import BATCH, Row, batch_of, enabled, main
 
 from pymongo_deprio.cluster import LocalCluster

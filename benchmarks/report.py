@@ -163,5 +163,5 @@ PANELS = (
     _selection,
     _benefit("failed", "fails", "Failed operations"),
     _benefit("wasted_attempts", "fails", "Attempts sent there"),
-    _benefit("timed_out", "hangs", "Operations that waited for it"),
+    _benefit("200_ms_or_more", "hangs", "Operations that waited for it"),
 )

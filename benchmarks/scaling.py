@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterator
+from typing import Any, Awaitable, Callable, Iterator
 
 import pymongo
+from clients import async_client
 from measure import Batch, Row, alone, compare, enabled, main, quantile, throughput, turn
 
 from pymongo_deprio.cluster import LocalCluster
@@ -16,14 +17,17 @@ OPERATIONS = 320
 
 def rows(quick: bool) -> Iterator[Row]:
     """Find with 1, 2, 4, … 64 threads of one client, and with as many tasks."""
-    numbers, seconds = ([1, 64], 0.5) if quick else ([1, 2, 4, 8, 16, 32, 64], 4.5)
+    numbers, seconds = ([1, 64], 0.3) if quick else ([1, 2, 4, 8, 16, 32, 64], 4.0)
     with LocalCluster() as cluster:
         for number in numbers:
-            with ThreadPoolExecutor(number) as pool, cluster.client() as client:
+            with ThreadPoolExecutor(number) as pool, cluster.client(
+                localThresholdMS=1000
+            ) as client:
                 yield row("threads", number, threaded(client, pool, number), seconds)
         if hasattr(pymongo, "AsyncMongoClient"):
             for number in numbers:
-                yield asynchronously(cluster, number, seconds)
+                with async_client(cluster) as (client, run):
+                    yield row("tasks", number, concurrent(client, run, number), seconds)
 
 
 def row(kind: str, number: int, batch: Batch, seconds: float) -> Row:
@@ -51,10 +55,8 @@ def threaded(client: Any, pool: ThreadPoolExecutor, number: int) -> Batch:
     return lambda times: list(pool.map(work, [times // number] * number))
 
 
-def asynchronously(cluster: LocalCluster, number: int, seconds: float) -> Row:
-    """Measure tasks of an AsyncMongoClient."""
-    events = asyncio.new_event_loop()
-    client: Any = pymongo.AsyncMongoClient(cluster.uri)
+def concurrent(client: Any, run: Callable[[Awaitable[object]], object], number: int) -> Batch:
+    """Return what divides them among tasks."""
 
     async def work(times: int) -> None:
         for _ in range(times):
@@ -63,11 +65,7 @@ def asynchronously(cluster: LocalCluster, number: int, seconds: float) -> Row:
     async def batch(times: int) -> None:
         await asyncio.gather(*(work(times // number) for _ in range(number)))
 
-    try:
-        return row("tasks", number, lambda times: events.run_until_complete(batch(times)), seconds)
-    finally:
-        events.run_until_complete(client.close())
-        events.close()
+    return lambda times: run(batch(times))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, cast
 
 import pymongo
-from loop import HOST_UNREACHABLE, READ, cooling, loop_of
+from clients import HOST_UNREACHABLE, READ, cooling, loop_of
 from measure import (
     WARM,
     Pairs,
@@ -38,7 +38,7 @@ TIMES = 100
 
 def rows(quick: bool) -> Iterator[Row]:
     """Select with nothing, one and all deprioritized, in the ways that an application does."""
-    seconds = 0.2 if quick else 2.0
+    seconds = 0.1 if quick else 1.5
     for number in NUMBERS:
         addresses: list[Address] = [(f"mongos{index}.example", 27017) for index in range(number)]
         topology = make_topology(dict.fromkeys(addresses, "mongos"))

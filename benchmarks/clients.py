@@ -1,7 +1,8 @@
-"""PyMongo's retry loop without a network, and mongoses that cool down."""
+"""What is done to clients: the retry loop without a network, and mongoses that cool down."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator
 
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
     from measure import Patch
 
     from pymongo_deprio import Address
+    from pymongo_deprio.cluster import LocalCluster
 
 HOST_UNREACHABLE = 6
 LONG = pymongo_deprio.Cooldown(base=3600, maximum=3600)
 READ = (ReadPreference.PRIMARY, None, *(("find",) if pymongo.version_tuple >= (4, 7) else ()))
+
+
+@contextlib.contextmanager
+def async_client(cluster: LocalCluster) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
+    """Give an AsyncMongoClient, and what runs its coroutines."""
+    events = asyncio.new_event_loop()
+    client: Any = pymongo.AsyncMongoClient(cluster.uri, localThresholdMS=1000)
+    try:
+        yield client, events.run_until_complete
+    finally:
+        events.run_until_complete(client.close())
+        events.close()
 
 
 def loop_of(client: Any) -> Callable[[], Any]:
