@@ -94,7 +94,7 @@ def plot(results: Results, path: Path) -> None:
     """Draw the figures that matter most; the same results give the same file."""
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "pymongo_deprio", "svg.fonttype": "none"})
-    figure, places = plt.subplots(2, 3, figsize=(15, 8), layout="constrained")
+    figure, places = plt.subplots(2, 3, figsize=(15, 9), layout="constrained")
     for draw, axes in zip(PANELS, places.flat):
         draw(axes, results["runs"])
     figure.savefig(path, metadata={"Date": None, "Creator": None})
@@ -113,8 +113,14 @@ def _bars(axes: Axes, runs: list[Any], name: str, key: str, series: dict[str, An
         ]
         places = [place + (index - (len(series) - 1) / 2) * width for place, _ in chosen]
         axes.bar(places, [value for _, value in chosen], width, label=label)
-    axes.set_xticks(range(len(runs)), [run["versions"]["pymongo"] for run in runs])
-    axes.legend(fontsize="small", loc="lower right")
+    named = ["{pymongo}\nPython {python}".format(**run["versions"]) for run in runs]
+    axes.set_xticks(range(len(runs)), named, fontsize="small")
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Put it below, where it covers nothing."""
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
 
 
 def _cost(axes: Axes, runs: list[Any]) -> None:
@@ -136,7 +142,7 @@ def _threads(axes: Axes, runs: list[Any]) -> None:
         )
     axes.set_xscale("log", base=2)
     axes.axhline(1, color="grey", linewidth=0.8)
-    axes.legend(fontsize="small", loc="lower right")
+    _legend(axes)
     axes.set_title("Throughput of threads, enabled / alone")
 
 
@@ -152,7 +158,7 @@ def _benefit(key: str, fault: str, title: str) -> Callable[[Axes, list[Any]], No
     def draw(axes: Axes, runs: list[Any]) -> None:
         series = {patch: {"patch": patch, "one_of_them": fault, "mongoses": 2} for patch in RUNS}
         _bars(axes, runs, "benefit", key, series)
-        axes.set_title(f"{title}: one of two mongoses {fault}")
+        axes.set_title(f"{title}, as one of two mongoses {fault}")
 
     return draw
 
@@ -162,6 +168,6 @@ PANELS = (
     _threads,
     _selection,
     _benefit("failed", "fails", "Failed operations"),
-    _benefit("wasted_attempts", "fails", "Attempts sent there"),
-    _benefit("200_ms_or_more", "hangs", "Operations that waited for it"),
+    _benefit("wasted_attempts", "fails", "Attempts sent to it"),
+    _benefit("200_ms_or_more", "hangs", "Operations that waited"),
 )
