@@ -12,12 +12,12 @@ from measure import Batch, Row, alone, compare, enabled, main, quantile, through
 
 from pymongo_deprio.cluster import LocalCluster
 
-OPERATIONS = 320
+MEASURED = 320  # by 64 threads as by one
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """Find with 1, 2, 4, … 64 threads of one client, and with as many tasks."""
-    numbers, seconds = ([1, 64], 0.3) if quick else ([1, 2, 4, 8, 16, 32, 64], 4.0)
+    numbers, seconds = ([1, 64], 0.3) if quick else ([1, 2, 4, 8, 16, 32, 64], 3.5)
     with LocalCluster() as cluster:
         for number in numbers:
             with ThreadPoolExecutor(number) as pool, cluster.client(
@@ -32,9 +32,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def row(kind: str, number: int, batch: Batch, seconds: float) -> Row:
     """Measure the throughput of all of them together."""
-    warm_and_measured = (OPERATIONS, OPERATIONS)
-    sides = [turn(patch, batch, *warm_and_measured) for patch in (alone, enabled)]
-    pairs = compare(sides[0], sides[1], seconds)
+    pairs = compare(turn(alone, batch, MEASURED), turn(enabled, batch, MEASURED), seconds)
     per_second = [round(1e6 / quantile(durations, 0.5)) for durations in pairs]
     return {
         "kind": kind,

@@ -38,7 +38,7 @@ TIMES = 100
 
 def rows(quick: bool) -> Iterator[Row]:
     """Select with nothing, one and all deprioritized, in the ways that an application does."""
-    seconds = 0.1 if quick else 1.5
+    seconds = 0.1 if quick else 1.0
     for number in NUMBERS:
         addresses: list[Address] = [(f"mongos{index}.example", 27017) for index in range(number)]
         topology = make_topology(dict.fromkeys(addresses, "mongos"))

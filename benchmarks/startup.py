@@ -35,7 +35,7 @@ print(json.dumps(durations))
 def rows(quick: bool) -> Iterator[Row]:
     """Measure many processes, of each kind in turn."""
     durations: dict[str, list[float]] = {}
-    for _ in range(5 if quick else 50):
+    for _ in range(5 if quick else 30):
         steps = json.loads(_python(SWITCHING))
         # One that never imports PyMongo, as most are that an application starts.
         steps["a Python that does nothing"] = _milliseconds("")
