@@ -70,7 +70,7 @@ def given(topology: Any, number: int, seconds: float) -> Iterator[Row]:
 
     def side(patch: Patch, count: int = 0) -> Callable[[], float]:
         options = {"deprioritized_servers": servers[:count]} if count else {}
-        return turn(patch, batch_of(select(**options)), TIMES)
+        return turn(patch, batch_of(select(**options)), TIMES, clock=time.thread_time)
 
     servers = topology.select_servers(writable_server_selector, *select_arguments())
     plain = compare(side(alone), side(enabled), seconds)
