@@ -1,0 +1,177 @@
+"""Beanie is as before with the patch, and its retries move: Beanie 1 on Motor, and Beanie 2."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Iterator
+from uuid import uuid4
+
+import beanie
+import pytest
+from beanie import Document, init_beanie
+from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
+from coexistence import SHOP, Coexistence, Operation, Shop
+from pymongo.errors import DuplicateKeyError, OperationFailure
+from support import finished, prefer, wait_until_async
+
+if TYPE_CHECKING:
+    from coexistence import Call
+
+IS_ON_MOTOR = beanie.__version__.startswith("1.")
+
+
+class Order(Document):  # type: ignore[misc]
+    """An order."""
+
+    id: int
+    item: str
+    pieces: int = 0
+
+    class Settings:
+        """Where orders are."""
+
+        name = "orders"
+
+
+class Dish(Document):  # type: ignore[misc]
+    """Something that others change as well, so that it has a revision."""
+
+    id: int
+    name: str
+
+    class Settings:
+        """Where dishes are."""
+
+        name = "dishes"
+        use_revision = True
+
+
+async def insert() -> Any:
+    """Insert a document."""
+    return (await Order(id=3, item="jam").insert()).model_dump()
+
+
+async def insert_twice() -> Any:
+    """Insert a key that is there."""
+    with pytest.raises(DuplicateKeyError) as caught:
+        await Order(id=1, item="tea").insert()
+    return caught.value.code
+
+
+async def insert_many() -> Any:
+    """Insert several documents."""
+    orders = [Order(id=3, item="jam"), Order(id=4, item="salt")]
+    return (await Order.insert_many(orders)).inserted_ids
+
+
+async def get() -> Any:
+    """Read one document by its key."""
+    order = await Order.get(1)
+    return order and order.model_dump()
+
+
+async def find() -> Any:
+    """Go through a query, in more than one batch."""
+    return [order.item async for order in Order.find(batch_size=1).sort("-pieces")]
+
+
+async def count() -> Any:
+    """Count documents."""
+    return await Order.find(Order.pieces > 1).count()
+
+
+async def total() -> Any:
+    """Add up a field."""
+    return await Order.find_all().sum(Order.pieces)
+
+
+async def distinct() -> Any:
+    """Return the values of a field."""
+    return await Order.distinct("item")
+
+
+async def change() -> Any:
+    """Read a document, and change it."""
+    order = await Order.find_one(Order.item == "tea")
+    assert order
+    await order.inc({Order.pieces: 1})
+    return order.model_dump()
+
+
+async def upsert() -> Any:
+    """Change a document, or insert it if there is none."""
+    jam = Order(id=3, item="jam")
+    return await Order.find_one(Order.id == 3).upsert({"$inc": {"pieces": 1}}, on_insert=jam)
+
+
+async def replace_nothing() -> Any:
+    """Replace one that is not there."""
+    with pytest.raises(DocumentNotFound) as caught:
+        await Order(id=9, item="milk").replace()
+    return type(caught.value)
+
+
+async def revise() -> Any:
+    """Save a document: whoever has an older revision of it cannot."""
+    dish = await Dish(id=1, name="cake").insert()
+    older = dish.model_copy()
+    older.revision_id = uuid4()
+    dish.name = "pie"
+    await dish.save()
+    with pytest.raises(RevisionIdWasChanged) as caught:
+        await older.replace()
+    return type(caught.value)
+
+
+async def delete() -> Any:
+    """Delete one document."""
+    return (await Order(id=1, item="tea").delete()).deleted_count
+
+
+FUNCTIONS = (
+    insert,
+    insert_twice,
+    insert_many,
+    get,
+    find,
+    count,
+    total,
+    distinct,
+    change,
+    upsert,
+    replace_nothing,
+    revise,
+    delete,
+)
+
+
+@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation; Beanie raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(scope="module")
+def call(shop: Shop) -> Iterator[Call]:
+    """Run functions while Beanie is connected."""
+    if IS_ON_MOTOR:
+        client_class = import_module("motor.motor_asyncio").AsyncIOMotorClient
+    else:
+        client_class = import_module("pymongo").AsyncMongoClient
+    loop = asyncio.new_event_loop()
+
+    async def connect() -> Any:
+        client = client_class(shop.uri, server_selector=prefer(shop.sick.address))
+        await init_beanie(database=client[SHOP], document_models=[Order, Dish])
+        await wait_until_async(lambda: len(client.nodes) == 2, "both mongoses")
+        return client
+
+    client = loop.run_until_complete(connect())
+    yield lambda function: loop.run_until_complete(function())
+    loop.run_until_complete(finished(client.close()))
+    loop.close()
+
+
+class TestBeanie(Coexistence):
+    """It checks what PyMongo returns, such as how many documents it has found."""

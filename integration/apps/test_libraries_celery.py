@@ -1,0 +1,121 @@
+"""Celery's results in MongoDB are as before with the patch, and their retries move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from celery.result import AsyncResult, GroupResult
+from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
+from pymongo.errors import OperationFailure
+from support import knows_all, prefer
+
+if TYPE_CHECKING:
+    from coexistence import Call
+
+KNOWN = {
+    "_id": "known",
+    "status": "SUCCESS",
+    "result": "5",
+    "date_done": None,
+    "traceback": None,
+    "children": [],
+}
+GROUP = {"_id": "group", "result": '["known"]', "date_done": None}
+
+
+@pytest.fixture(scope="session")
+def documents() -> Documents:
+    """Return a result and a group of one, as Celery keeps them."""
+    return {"celery_taskmeta": [KNOWN], "celery_groupmeta": [GROUP]}
+
+
+def store(app: Celery) -> Any:
+    """Store the result of a task."""
+    return app.backend.store_result("new", {"sum": 5}, "SUCCESS")
+
+
+def store_failure(app: Celery) -> Any:
+    """Store the exception of a task."""
+    return repr(app.backend.mark_as_failure("new", ValueError("no tea"), traceback="here"))
+
+
+def store_twice(app: Celery) -> Any:
+    """Store a failure of a task that has succeeded already: the success stays."""
+    app.backend.store_result("known", ValueError("late"), "FAILURE")
+    return app.backend.get_task_meta("known", cache=False)["status"]
+
+
+def read(app: Celery) -> Any:
+    """Read a result."""
+    return app.backend.get_task_meta("known", cache=False)
+
+
+def read_nothing(app: Celery) -> Any:
+    """Read one that is not there."""
+    return app.backend.get_task_meta("unknown", cache=False)
+
+
+def forget(app: Celery) -> Any:
+    """Delete a result."""
+    return app.backend.forget("known")
+
+
+def save_group(app: Celery) -> Any:
+    """Store which tasks make a group."""
+    return GroupResult("new", [AsyncResult("known", app=app)], app=app).save(app.backend).id
+
+
+def restore_group(app: Celery) -> Any:
+    """Read a group."""
+    return [result.id for result in app.backend.restore_group("group", cache=False)]
+
+
+def delete_group(app: Celery) -> Any:
+    """Delete a group."""
+    return app.backend.delete_group("group")
+
+
+FUNCTIONS = (
+    store,
+    store_failure,
+    store_twice,
+    read,
+    read_nothing,
+    forget,
+    save_group,
+    restore_group,
+    delete_group,
+)
+
+
+@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation; Celery raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(scope="module")
+def app(shop: Shop) -> Iterator[Celery]:
+    """Return an application whose tasks stay in memory, and their results in the cluster."""
+    app = Celery("shop", broker="memory://", backend=shop.uri, set_as_current=False)
+    options = {"server_selector": prefer(shop.sick.address)}
+    app.conf.mongodb_backend_settings = {"database": SHOP, "options": options}
+    knows_all(app.backend.database.client)
+    # Celery makes their indexes when it looks at them first, which PyMongo does not retry.
+    assert app.backend.collection is not app.backend.group_collection
+    yield app
+    app.backend.database.client.close()
+    app.close()
+
+
+@pytest.fixture(scope="module")
+def call(app: Celery) -> Call:
+    """Run functions of the application."""
+    return lambda function: function(app)
+
+
+class TestCelery(Coexistence):
+    """It keeps a success against later results, by the error of the insert that fails."""

@@ -1,0 +1,102 @@
+"""ODMantic is as before with the patch, and its retries move: on Motor, and without."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Iterator
+
+import pytest
+from coexistence import SHOP, Coexistence, Operation, Shop
+from motor.motor_asyncio import AsyncIOMotorClient
+from odmantic import AIOEngine, Field, Model, Reference, SyncEngine
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+from support import finished, knows_all, prefer
+
+if TYPE_CHECKING:
+    from coexistence import Call
+
+
+class Order(Model):  # type: ignore[misc]
+    """An order."""
+
+    id: int = Field(primary_field=True)
+    item: str
+    pieces: int = 0
+    model_config = {"collection": "orders"}
+
+
+class Bill(Model):  # type: ignore[misc]
+    """What is to be paid for an order."""
+
+    id: int = Field(primary_field=True)
+    order: Order = Reference()
+    model_config = {"collection": "bills"}
+
+
+async def save(engine: Any) -> Any:
+    """Save a document, in a session of ODMantic's."""
+    return (await finished(engine.save(Order(id=3, item="jam")))).model_dump()
+
+
+async def save_all(engine: Any) -> Any:
+    """Save a document, and another that it refers to."""
+    saved = await finished(engine.save_all([Bill(id=1, order=Order(id=3, item="jam"))]))
+    return [bill.model_dump() for bill in saved]
+
+
+async def find(engine: Any) -> Any:
+    """Go through a query."""
+    return [order.item for order in await finished(engine.find(Order, sort=Order.item))]
+
+
+async def find_one(engine: Any) -> Any:
+    """Read one document."""
+    return (await finished(engine.find_one(Order, Order.item == "tea"))).model_dump()
+
+
+async def count(engine: Any) -> Any:
+    """Count documents."""
+    return await finished(engine.count(Order, Order.pieces > 1))
+
+
+async def change(engine: Any) -> Any:
+    """Read a document, and change it."""
+    order = await finished(engine.find_one(Order, Order.id == 1))
+    order.pieces += 1
+    return (await finished(engine.save(order))).model_dump()
+
+
+async def remove(engine: Any) -> Any:
+    """Remove one document that a query finds."""
+    return await finished(engine.remove(Order, Order.item == "tea", just_one=True))
+
+
+FUNCTIONS = (save, save_all, find, find_one, count, change, remove)
+
+
+@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation; ODMantic raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(scope="module", params=[AIOEngine, SyncEngine], ids=["on Motor", "synchronous"])
+def call(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Call]:
+    """Run functions of an engine."""
+    loop = asyncio.new_event_loop()
+    options: dict[str, Any] = {"server_selector": prefer(shop.sick.address)}
+    if request.param is AIOEngine:
+        client = AsyncIOMotorClient(shop.uri, io_loop=loop, **options)
+        loop.run_until_complete(client.admin.command("ping"))
+    else:
+        client = MongoClient(shop.uri, **options)
+    knows_all(client)
+    engine = request.param(client=client, database=SHOP)
+    yield lambda function: loop.run_until_complete(function(engine))
+    client.close()
+    loop.close()
+
+
+class TestODMantic(Coexistence):
+    """It saves in a session, by an update that may insert."""
