@@ -52,6 +52,25 @@ NEWEST = list(LINES)[-1]
 # A PyMongo 3, the last that goes back to a sick mongos by chance, the last that leaves replica sets
 # alone, and the newest.
 BENCHMARKED = ["3.12.3", "4.6.3", "4.15.5", NEWEST]
+# What is built on PyMongo: the oldest that takes a line of it, and what goes back to a sick mongos
+# when it is alone, before the newest. integration/apps/test_libraries_*.py is run of each.
+LIBRARIES = {
+    "3.12.3": ("3.9", ["motor==2.5.1"]),
+    "4.6.3": ("3.11", ["motor", "mongoengine", "beanie<2", "odmantic", "celery"]),
+    # From 6.0 on the backend for Django wants MongoDB 7.0, and the mongod of the extra demo is 6.0.
+    "4.15.5": ("3.12", ["motor>=3.7", "beanie>=2", "django-mongodb-backend<6"]),
+    "4.20.1": (
+        "3.13",
+        [
+            "motor>=3.7",
+            "mongoengine",
+            "beanie>=2",
+            "odmantic",
+            "django-mongodb-backend<6",
+            "celery",
+        ],
+    ),
+}
 # The core and the prose tests: what is around the core does not differ with PyMongo.
 AROUND = [
     "tests/cluster",
@@ -258,6 +277,26 @@ def recipes(session: nox.Session) -> None:
     }.items():
         session.install("--upgrade", ".[test]", *needed, pymongo)
         session.run("pytest", "integration/apps/test_recipes.py", *session.posargs)
+
+
+@nox.session
+def libraries(session: nox.Session) -> None:
+    """Run libraries that are built on PyMongo with a sick mongos; ``-- 4.6.3`` for some."""
+    session.install("uv")
+    uv = str(Path(session.bin, "uv"))
+    root = Path(session.create_tmp())
+    shutil.rmtree(root, ignore_errors=True)
+    wheel = _build(uv, root)
+    for pymongo in session.posargs or LIBRARIES:
+        python, needed = LIBRARIES[pymongo]
+        venv = root / pymongo
+        requirements = [f"{wheel}[test]", f"pymongo=={pymongo}", *needed]
+        for step in _installing(uv, venv, python, *requirements):
+            session.run(*step)
+        # Named, a file whose library is missing is an error, and not left out.
+        names = [re.split(r"\W", library)[0] for library in needed]
+        files = [f"integration/apps/test_libraries_{name}.py" for name in names]
+        session.run(str(venv / BINARIES / "pytest"), "--deprio-require", *files, external=True)
 
 
 @nox.session

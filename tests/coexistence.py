@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple
 
-from bson import ObjectId
+from bson import Binary, ObjectId
 from support import RETRYABLE, VERSION
 
 import pymongo_deprio
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 SHOP = "shop"
 """The database that the libraries use."""
-FAILING = ["aggregate", "delete", "distinct", "find", "findAndModify", "insert", "update"]
+FAILING = ["aggregate", "delete", "distinct", "find", "findAndModify"]
+FAILING += ["insert", "listIndexes", "update"]
 ITSELF = {"configureFailPoint", "endSessions", "hello", "isMaster", "ismaster"}
 """What nobody asked for: drivers and fail points send it by themselves."""
 GOES_BACK = VERSION < (4, 16)
@@ -37,23 +38,23 @@ class Operation(NamedTuple):
     """Something that a library does, and what it raises if that fails on every mongos."""
 
     function: Callable[..., Any]
-    error: Type[BaseException]
+    error: type[BaseException]
 
 
 class Error(NamedTuple):
     """One of an exception and those that it was raised from."""
 
-    type: Type[BaseException]
+    type: type[BaseException]
     message: str
     code: Any
-    labels: Tuple[str, ...]
+    labels: tuple[str, ...]
 
 
 class Seen(NamedTuple):
     """What an application sees of an operation, and what is in the database afterwards."""
 
     result: Any
-    errors: List[Error]
+    errors: list[Error]
     documents: Documents
 
 
@@ -76,14 +77,14 @@ class Shop:
         self.asked(reset=True)
 
     def documents(self) -> Documents:
-        """Return what is in each collection, but for times and ObjectIds, which always differ."""
+        """Return what is in each collection, but for times and keys that are made anew."""
         return {
             name: documents
             for name in sorted(self._database.list_collection_names())
             if (documents := _lasting(list(self._database[name].find().sort("_id"))))
         }
 
-    def asked(self, *, reset: bool = False) -> Tuple[Counter[str], Counter[str]]:
+    def asked(self, *, reset: bool = False) -> tuple[Counter[str], Counter[str]]:
         """Return which commands the sick mongos was asked, and which the other."""
         return _asked(self.sick, reset=reset), _asked(self.well, reset=reset)
 
@@ -115,7 +116,7 @@ def _lasting(found: Any) -> Any:
         return {name: _lasting(value) for name, value in found.items()}
     if isinstance(found, list):
         return [_lasting(value) for value in found]
-    return type(found) if isinstance(found, (datetime, ObjectId)) else found
+    return type(found) if isinstance(found, (Binary, datetime, ObjectId)) else found
 
 
 def _chain(error: BaseException | None) -> Iterator[Error]:
@@ -127,9 +128,9 @@ def _chain(error: BaseException | None) -> Iterator[Error]:
 
 
 @contextmanager
-def enabled() -> Iterator[List[Retry]]:
+def enabled() -> Iterator[list[Retry]]:
     """Enable the patch, and collect the retries."""
-    retries: List[Retry] = []
+    retries: list[Retry] = []
 
     def listener(event: Event) -> None:
         if isinstance(event, Retry):
@@ -142,7 +143,8 @@ def enabled() -> Iterator[List[Retry]]:
 class Coexistence:
     """What is promised of each operation of a library.
 
-    Its file has the fixtures ``operation``, ``call`` and, if it needs others, ``documents``.
+    Its file has the fixtures ``operation``, ``unretried`` (one that PyMongo does not retry),
+    ``call`` and, if it needs others, ``documents``.
     """
 
     def test_a_retry_moves(
@@ -199,3 +201,21 @@ class Coexistence:
         assert sick == well
         assert list(sick.values()) == [1]
         assert [retry.chosen for retry in retries] == [shop.well.address]
+
+    def test_what_is_not_retried(
+        self, shop: Shop, documents: Documents, call: Call, unretried: Operation
+    ) -> None:
+        """It fails on the sick mongos as without the patch, and the other one is not asked."""
+        shop.reset(documents)
+        assert not shop.see(call, unretried).errors
+        shop.reset(documents)
+        with shop.sickness():
+            alone, asked = shop.see(call, unretried), shop.asked()
+            shop.reset(documents)
+            with enabled() as retries:
+                assert shop.see(call, unretried) == alone
+        assert alone.errors[0].type is unretried.error
+        assert alone.documents == documents
+        assert shop.asked() == asked
+        assert not asked[1]
+        assert not retries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 from pymongo import MongoClient
@@ -31,11 +31,15 @@ collect_ignore_glob = [name for name, library in NEEDS.items() if find_spec(libr
 @pytest.fixture(scope="session")
 def shop() -> Iterator[Shop]:
     """Return a cluster of two mongoses, for libraries to use."""
-    with LocalCluster() as cluster, MongoClient(cluster.replica_set_uri) as mongod:
-        yield Shop(cluster, mongod)
+    with LocalCluster() as cluster:
+        mongod: MongoClient[Any] = MongoClient(cluster.replica_set_uri)
+        with mongod:
+            yield Shop(cluster, mongod)
 
 
 @pytest.fixture
 def documents() -> Documents:
     """Return what is in the database before a test."""
-    return {"orders": [{"_id": 1, "item": "tea", "pieces": 1}, {"_id": 2, "item": "oil", "pieces": 5}]}
+    return {
+        "orders": [{"_id": 1, "item": "tea", "pieces": 1}, {"_id": 2, "item": "oil", "pieces": 5}]
+    }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from coexistence import Call
 
 IS_ON_MOTOR = beanie.__version__.startswith("1.")
+# Beanie 1 asks pydantic as its older versions were asked.
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_fields':DeprecationWarning")
 
 
 class Order(Document):  # type: ignore[misc]
@@ -129,6 +131,16 @@ async def delete() -> Any:
     return (await Order(id=1, item="tea").delete()).deleted_count
 
 
+async def change_all() -> Any:
+    """Change all that a query finds."""
+    return (await Order.find(Order.item == "tea").inc({Order.pieces: 1})).modified_count
+
+
+async def delete_all() -> Any:
+    """Delete all documents."""
+    return (await Order.delete_all()).deleted_count
+
+
 FUNCTIONS = (
     insert,
     insert_twice,
@@ -144,11 +156,18 @@ FUNCTIONS = (
     revise,
     delete,
 )
+UNRETRIED = (change_all, delete_all)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
 def operation(request: pytest.FixtureRequest) -> Operation:
     """Return each operation; Beanie raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
     return Operation(request.param, OperationFailure)
 
 

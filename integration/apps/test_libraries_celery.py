@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
@@ -15,7 +16,7 @@ from support import knows_all, prefer
 if TYPE_CHECKING:
     from coexistence import Call
 
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "_id": "known",
     "status": "SUCCESS",
     "result": "5",
@@ -78,6 +79,11 @@ def delete_group(app: Celery) -> Any:
     return app.backend.delete_group("group")
 
 
+def cleanup(app: Celery) -> Any:
+    """Delete old results."""
+    return app.backend.cleanup()
+
+
 FUNCTIONS = (
     store,
     store_failure,
@@ -89,11 +95,18 @@ FUNCTIONS = (
     restore_group,
     delete_group,
 )
+UNRETRIED = (cleanup,)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
 def operation(request: pytest.FixtureRequest) -> Operation:
     """Return each operation; Celery raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
     return Operation(request.param, OperationFailure)
 
 
@@ -112,6 +125,28 @@ def app(shop: Shop) -> Iterator[Celery]:
 
 
 @pytest.fixture(scope="module")
+def add(app: Celery) -> Iterator[Any]:
+    """Return a task that a worker of this process runs."""
+    clients = []
+
+    @app.task  # type: ignore[untyped-decorator]
+    def prepare() -> None:
+        client = app.backend.collection.database.client
+        knows_all(client)
+        clients.append(client)
+
+    @app.task  # type: ignore[untyped-decorator]
+    def add(first: int, second: int) -> int:
+        return first + second
+
+    with start_worker(app, perform_ping_check=False):
+        prepare.delay().get(timeout=20)
+        yield add
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(scope="module")
 def call(app: Celery) -> Call:
     """Run functions of the application."""
     return lambda function: function(app)
@@ -119,3 +154,28 @@ def call(app: Celery) -> Call:
 
 class TestCelery(Coexistence):
     """It keeps a success against later results, by the error of the insert that fails."""
+
+
+def test_a_worker(shop: Shop, documents: Documents, add: Any) -> None:
+    """A worker and who waits for it store and find the result on the other mongos."""
+    shop.reset(documents)
+    with shop.sickness(), enabled() as retries:
+        assert add.delay(2, 3).get(timeout=20, interval=0.01) == 5
+    sick, well = shop.asked()
+    assert sick == well
+    assert well["update"] == 1
+    assert {(retry.failed, retry.chosen) for retry in retries} == {
+        ((shop.sick.address,), shop.well.address)
+    }
+
+
+@pytest.mark.parametrize("is_enabled", [True, False], ids=["enabled", "alone"])
+def test_a_worker_without_a_mongos(
+    shop: Shop, documents: Documents, add: Any, *, is_enabled: bool
+) -> None:
+    """Who waits gets PyMongo's exception, with the patch as without; the worker goes on."""
+    shop.reset(documents)
+    patch = enabled() if is_enabled else nullcontext()
+    with shop.sickness(of_all=True), patch, pytest.raises(OperationFailure):
+        add.delay(2, 3).get(timeout=20, interval=0.01)
+    assert add.delay(2, 3).get(timeout=20, interval=0.01) == 5

@@ -29,7 +29,7 @@ settings.configure(
 django.setup()
 
 
-class Order(models.Model):  # type: ignore[misc]
+class Order(models.Model):  # type: ignore[misc]  # noqa: DJ008 - nobody shows it
     """An order."""
 
     id = models.IntegerField(primary_key=True, db_column="_id")
@@ -94,6 +94,16 @@ def total() -> Any:
     return Order.objects.aggregate(total=models.Sum("pieces"))
 
 
+def update() -> Any:
+    """Change a row, which Django does by a query."""
+    Order(id=1, item="coffee").save(force_update=True)
+
+
+def delete() -> Any:
+    """Delete a row, which Django does by a query."""
+    return Order(id=1).delete()
+
+
 FUNCTIONS = (
     create,
     create_twice,
@@ -105,11 +115,18 @@ FUNCTIONS = (
     count,
     total,
 )
+UNRETRIED = (update, delete)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
 def operation(request: pytest.FixtureRequest) -> Operation:
     """Return each operation; Django has an exception of its own for what PyMongo raises."""
+    return Operation(request.param, DatabaseError)
+
+
+@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
     return Operation(request.param, DatabaseError)
 
 

@@ -95,11 +95,25 @@ def total() -> Any:
     return Order.objects.sum("pieces")
 
 
+def update() -> Any:
+    """Change all that a query finds."""
+    return Order.objects(item="tea").update(inc__pieces=1)
+
+
+def delete() -> Any:
+    """Delete one document, which MongoEngine does by a query."""
+    return Order(id=1).delete()
+
+
 READS = [get, get_nothing, iterate, count, distinct, total]
 WRITES = [save, save_again, save_twice, insert, update_one, upsert_one, modify]
 OPERATIONS = {
     **{function.__name__: Operation(function, OperationFailure) for function in READS},
     **{function.__name__: Operation(function, OperationError) for function in WRITES},
+}
+UNRETRIED = {
+    "update": Operation(update, OperationError),
+    "delete": Operation(delete, OperationError),
 }
 
 
@@ -107,6 +121,12 @@ OPERATIONS = {
 def operation(request: pytest.FixtureRequest) -> Operation:
     """Return each operation."""
     return OPERATIONS[request.param]
+
+
+@pytest.fixture(params=UNRETRIED)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
+    return UNRETRIED[request.param]
 
 
 @pytest.fixture(scope="module")

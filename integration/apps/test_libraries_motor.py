@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
 from bson import ObjectId
-from coexistence import FAILING, SHOP, Coexistence, Documents, Operation, Shop, enabled
+from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorGridFSBucket
 from pymongo import UpdateOne
 from pymongo.errors import OperationFailure
-from support import HOST_UNREACHABLE, knows_all, prefer
+from support import HOST_UNREACHABLE, prefer, wait_until
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -73,6 +74,11 @@ async def watch(shop: Any) -> Any:
         return (await changes.next())["documentKey"]
 
 
+async def delete_many(shop: Any) -> Any:
+    """Delete several documents."""
+    return (await shop.orders.delete_many({})).deleted_count
+
+
 FUNCTIONS = (
     insert,
     find_one,
@@ -84,6 +90,22 @@ FUNCTIONS = (
     upload,
     watch,
 )
+UNRETRIED = [delete_many]
+TRANSIENT: dict[str, Any] = {
+    "error_code": HOST_UNREACHABLE,
+    "error_labels": ["TransientTransactionError"],
+}
+
+
+async def transact(shop: Any) -> Any:
+    """Let Motor run a transaction, again if need be."""
+
+    async def change(session: Any) -> Any:
+        await shop.orders.insert_one({"_id": 3}, session=session)
+        return await shop.orders.find_one_and_update({"_id": 1}, MORE, session=session)
+
+    async with await shop.client.start_session() as session:
+        return await session.with_transaction(change)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
@@ -92,15 +114,20 @@ def operation(request: pytest.FixtureRequest) -> Operation:
     return Operation(request.param, OperationFailure)
 
 
+@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
+    return Operation(request.param, OperationFailure)
+
+
 @pytest.fixture(scope="module")
 def call(shop: Shop) -> Iterator[Call]:
     """Run functions of a database of Motor's."""
     loop = asyncio.new_event_loop()
-    client = AsyncIOMotorClient(
-        shop.uri, io_loop=loop, server_selector=prefer(shop.sick.address)
-    )
-    loop.run_until_complete(client.admin.command("ping"))
-    knows_all(client)
+    client = AsyncIOMotorClient(shop.uri, io_loop=loop, server_selector=prefer(shop.sick.address))
+    # The first time GridFS makes indexes, which PyMongo does not retry.
+    loop.run_until_complete(upload(client[SHOP]))
+    wait_until(lambda: len(client.nodes) == 2, "both mongoses")
     yield lambda function: loop.run_until_complete(function(client[SHOP]))
     client.close()
     loop.close()
@@ -108,3 +135,25 @@ def call(shop: Shop) -> Iterator[Call]:
 
 class TestMotor(Coexistence):
     """It runs each operation in a thread, with a copy of the task's context."""
+
+    @pytest.mark.parametrize("is_enabled", [True, False], ids=["enabled", "alone"])
+    def test_a_transaction_that_is_run_again(
+        self, shop: Shop, documents: Documents, call: Call, *, is_enabled: bool
+    ) -> None:
+        """Motor's with_transaction begins it on the other mongos; alone, on the one that failed."""
+        shop.reset(documents)
+        usual = shop.see(call, Operation(transact, OperationFailure))
+        commands, _ = shop.asked()
+        shop.reset(documents)
+        patch = enabled() if is_enabled else nullcontext()
+        with shop.sick.fail_command("insert", times=2, **TRANSIENT), patch:
+            assert shop.see(call, Operation(transact, OperationFailure)) == usual
+        sick, well = shop.asked()
+        assert commands == {"insert": 1, "findAndModify": 1, "commitTransaction": 1}
+        assert not usual.errors
+        if is_enabled:
+            assert sick == {"insert": 1, "abortTransaction": 1}
+            assert well == commands
+        else:
+            assert sick == {**commands, "insert": 3, "abortTransaction": 2}
+            assert not well

@@ -11,7 +11,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from odmantic import AIOEngine, Field, Model, Reference, SyncEngine
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
-from support import finished, knows_all, prefer
+from support import finished, prefer, wait_until
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -23,7 +23,7 @@ class Order(Model):  # type: ignore[misc]
     id: int = Field(primary_field=True)
     item: str
     pieces: int = 0
-    model_config = {"collection": "orders"}
+    model_config = {"collection": "orders"}  # noqa: RUF012 - ODMantic has it so
 
 
 class Bill(Model):  # type: ignore[misc]
@@ -31,7 +31,7 @@ class Bill(Model):  # type: ignore[misc]
 
     id: int = Field(primary_field=True)
     order: Order = Reference()
-    model_config = {"collection": "bills"}
+    model_config = {"collection": "bills"}  # noqa: RUF012
 
 
 async def save(engine: Any) -> Any:
@@ -72,12 +72,36 @@ async def remove(engine: Any) -> Any:
     return await finished(engine.remove(Order, Order.item == "tea", just_one=True))
 
 
+async def delete(engine: Any) -> Any:
+    """Delete one document, which ODMantic does by a query."""
+    return await finished(engine.delete(Order(id=1, item="tea")))
+
+
+async def transact(engine: Any) -> Any:
+    """Save in a transaction."""
+    transaction = engine.transaction()
+    await finished(transaction.start())
+    try:
+        await finished(transaction.save(Order(id=3, item="jam")))
+    except OperationFailure:
+        await finished(transaction.abort())
+        raise
+    await finished(transaction.commit())
+
+
 FUNCTIONS = (save, save_all, find, find_one, count, change, remove)
+UNRETRIED = (delete, transact)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
 def operation(request: pytest.FixtureRequest) -> Operation:
     """Return each operation; ODMantic raises what PyMongo raises."""
+    return Operation(request.param, OperationFailure)
+
+
+@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
+def unretried(request: pytest.FixtureRequest) -> Operation:
+    """Return each operation that PyMongo does not retry."""
     return Operation(request.param, OperationFailure)
 
 
@@ -91,7 +115,7 @@ def call(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Call]:
         loop.run_until_complete(client.admin.command("ping"))
     else:
         client = MongoClient(shop.uri, **options)
-    knows_all(client)
+    wait_until(lambda: len(client.nodes) == 2, "both mongoses")
     engine = request.param(client=client, database=SHOP)
     yield lambda function: loop.run_until_complete(function(engine))
     client.close()
