@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple
 
 from bson import Binary, ObjectId
+from pymongo.errors import AutoReconnect
 from support import RETRYABLE, VERSION
 
 import pymongo_deprio
@@ -23,13 +24,14 @@ SHOP = "shop"
 """The database that the libraries use."""
 FAILING = ["aggregate", "delete", "distinct", "find", "findAndModify"]
 FAILING += ["insert", "listIndexes", "update"]
+CLOSED = {"close_connection": True}
 ITSELF = {"configureFailPoint", "endSessions", "hello", "isMaster", "ismaster"}
 """What nobody asked for: drivers and fail points send it by themselves."""
 GOES_BACK = VERSION < (4, 16)
 """Alone, PyMongo goes back to a mongos that failed, if a server_selector prefers that one."""
 
 Call = Callable[[Any], Any]
-"""Runs an operation's function, to its end if that is a coroutine's."""
+"""Runs an operation's function, or coroutine, with a client that knows both mongoses."""
 Documents = Dict[str, List[Dict[str, Any]]]
 """All documents of a database, by the names of the collections."""
 
@@ -89,11 +91,13 @@ class Shop:
         return _asked(self.sick, reset=reset), _asked(self.well, reset=reset)
 
     @contextmanager
-    def sickness(self, *, of_all: bool = False) -> Iterator[None]:
+    def sickness(
+        self, how: Mapping[str, Any] = RETRYABLE, *, of_all: bool = False
+    ) -> Iterator[None]:
         """Let the sick mongos, or every one, fail all that can be retried."""
         with ExitStack() as stack:
             for mongos in [self.sick, self.well] if of_all else [self.sick]:
-                stack.enter_context(mongos.fail_command(FAILING, **RETRYABLE))
+                stack.enter_context(mongos.fail_command(FAILING, **how))
             yield
 
     def see(self, call: Call, operation: Operation) -> Seen:
@@ -201,6 +205,33 @@ class Coexistence:
         assert sick == well
         assert list(sick.values()) == [1]
         assert [retry.chosen for retry in retries] == [shop.well.address]
+
+    def test_a_connection_that_breaks(
+        self, shop: Shop, documents: Documents, call: Call, operation: Operation
+    ) -> None:
+        """A mongos that closes connections is left as well, with the same results."""
+        shop.reset(documents)
+        usual = shop.see(call, operation)
+        shop.reset(documents)
+        with shop.sickness(CLOSED), enabled() as retries:
+            assert shop.see(call, operation) == usual
+        assert not usual.errors
+        assert {(retry.failed, retry.chosen) for retry in retries} == {
+            ((shop.sick.address,), shop.well.address)
+        }
+
+    def test_every_connection_breaks(
+        self, shop: Shop, documents: Documents, call: Call, operation: Operation
+    ) -> None:
+        """The application gets an exception of the same type as without the patch."""
+        shop.reset(documents)
+        with shop.sickness(CLOSED, of_all=True):
+            alone = shop.see(call, operation)
+            with enabled():
+                seen = shop.see(call, operation)
+        assert AutoReconnect in (error.type for error in alone.errors)
+        assert [error.type for error in seen.errors] == [error.type for error in alone.errors]
+        assert seen.documents == _lasting(documents)
 
     def test_what_is_not_retried(
         self, shop: Shop, documents: Documents, call: Call, unretried: Operation

@@ -11,9 +11,9 @@ import beanie
 import pytest
 from beanie import Document, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
-from coexistence import SHOP, Coexistence, Operation, Shop
+from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
 from pymongo.errors import DuplicateKeyError, OperationFailure
-from support import finished, prefer, wait_until_async
+from support import finished, knows_all, knows_all_async, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -183,14 +183,38 @@ def call(shop: Shop) -> Iterator[Call]:
     async def connect() -> Any:
         client = client_class(shop.uri, server_selector=prefer(shop.sick.address))
         await init_beanie(database=client[SHOP], document_models=[Order, Dish])
-        await wait_until_async(lambda: len(client.nodes) == 2, "both mongoses")
         return client
 
     client = loop.run_until_complete(connect())
-    yield lambda function: loop.run_until_complete(function())
+
+    async def run(function: Any) -> Any:
+        if IS_ON_MOTOR:
+            knows_all(client.delegate)
+        else:
+            await knows_all_async(client)
+        return await function()
+
+    yield lambda function: loop.run_until_complete(run(function))
     loop.run_until_complete(finished(client.close()))
     loop.close()
 
 
 class TestBeanie(Coexistence):
     """It checks what PyMongo returns, such as how many documents it has found."""
+
+    def test_many_at_once(self, shop: Shop, documents: Documents, call: Call) -> None:
+        """Each of many tasks has its retry."""
+
+        async def many() -> Any:
+            return await asyncio.gather(
+                *(Order(id=number, item="jam").insert() for number in range(10, 30)),
+                *(Order.get(2) for _ in range(20)),
+            )
+
+        shop.reset(documents)
+        with shop.sickness(), enabled() as retries:
+            seen = shop.see(call, Operation(many, OperationFailure))
+        assert [order.id for order in seen.result] == [*range(10, 30), *[2] * 20]
+        assert len(seen.documents["orders"]) == 22
+        assert shop.asked() == ({"insert": 20, "find": 20},) * 2
+        assert {retry.chosen for retry in retries} == {shop.well.address}

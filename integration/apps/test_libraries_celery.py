@@ -149,7 +149,12 @@ def add(app: Celery) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def call(app: Celery) -> Call:
     """Run functions of the application."""
-    return lambda function: function(app)
+
+    def run(function: Any) -> Any:
+        knows_all(app.backend.database.client)
+        return function(app)
+
+    return run
 
 
 class TestCelery(Coexistence):

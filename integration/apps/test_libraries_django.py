@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 import django
 import pytest
+from asgiref.sync import async_to_sync
 from coexistence import SHOP, Coexistence, Operation, Shop
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, models
@@ -27,6 +28,8 @@ settings.configure(
     },
 )
 django.setup()
+
+from django_mongodb_backend.transaction import atomic  # noqa: E402 - it needs the settings
 
 
 class Order(models.Model):  # type: ignore[misc]  # noqa: DJ008 - nobody shows it
@@ -94,6 +97,16 @@ def total() -> Any:
     return Order.objects.aggregate(total=models.Sum("pieces"))
 
 
+def asynchronously() -> Any:
+    """Insert and read rows in a task, from which Django goes to a thread."""
+
+    async def create_and_iterate() -> Any:
+        order = await Order.objects.acreate(id=3, item="jam")
+        return order.pk, [order.item async for order in Order.objects.order_by("item")]
+
+    return async_to_sync(create_and_iterate)()
+
+
 def update() -> Any:
     """Change a row, which Django does by a query."""
     Order(id=1, item="coffee").save(force_update=True)
@@ -102,6 +115,12 @@ def update() -> Any:
 def delete() -> Any:
     """Delete a row, which Django does by a query."""
     return Order(id=1).delete()
+
+
+def transact() -> Any:
+    """Insert in a transaction."""
+    with atomic():
+        Order.objects.create(id=3, item="jam")
 
 
 FUNCTIONS = (
@@ -114,8 +133,9 @@ FUNCTIONS = (
     get_or_create,
     count,
     total,
+    asynchronously,
 )
-UNRETRIED = (update, delete)
+UNRETRIED = (update, delete, transact)
 
 
 @pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
@@ -136,8 +156,12 @@ def call(shop: Shop) -> Iterator[Call]:
     connection.settings_dict["HOST"] = shop.uri
     connection.settings_dict["OPTIONS"]["server_selector"] = prefer(shop.sick.address)
     connection.ensure_connection()
-    knows_all(connection.connection)
-    yield lambda function: function()
+
+    def run(function: Any) -> Any:
+        knows_all(connection.connection)
+        return function()
+
+    yield run
     connection.close_pool()
 
 

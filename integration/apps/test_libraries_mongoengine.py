@@ -138,8 +138,12 @@ def call(shop: Shop) -> Iterator[Call]:
         server_selector=prefer(shop.sick.address),
         uuidRepresentation="standard",
     )
-    knows_all(client)
-    yield lambda function: function()
+
+    def run(function: Any) -> Any:
+        knows_all(client)
+        return function()
+
+    yield run
     disconnect()
 
 

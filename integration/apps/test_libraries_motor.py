@@ -12,7 +12,7 @@ from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorGridFSBucket
 from pymongo import UpdateOne
 from pymongo.errors import OperationFailure
-from support import HOST_UNREACHABLE, prefer, wait_until
+from support import HOST_UNREACHABLE, knows_all, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -127,14 +127,36 @@ def call(shop: Shop) -> Iterator[Call]:
     client = AsyncIOMotorClient(shop.uri, io_loop=loop, server_selector=prefer(shop.sick.address))
     # The first time GridFS makes indexes, which PyMongo does not retry.
     loop.run_until_complete(upload(client[SHOP]))
-    wait_until(lambda: len(client.nodes) == 2, "both mongoses")
-    yield lambda function: loop.run_until_complete(function(client[SHOP]))
+
+    def run(function: Any) -> Any:
+        knows_all(client.delegate)
+        return loop.run_until_complete(function(client[SHOP]))
+
+    yield run
     client.close()
     loop.close()
 
 
 class TestMotor(Coexistence):
     """It runs each operation in a thread, with a copy of the task's context."""
+
+    def test_many_at_once(self, shop: Shop, documents: Documents, call: Call) -> None:
+        """Each of many tasks has its retry, in whichever thread Motor runs it."""
+
+        async def many(shop: Any) -> Any:
+            return await asyncio.gather(
+                *(shop.orders.find_one_and_update({"_id": 1}, MORE) for _ in range(20)),
+                *(shop.orders.find_one({"_id": 2}) for _ in range(20)),
+            )
+
+        shop.reset(documents)
+        with shop.sickness(), enabled() as retries:
+            seen = shop.see(call, Operation(many, OperationFailure))
+        assert sorted(order["pieces"] for order in seen.result[:20]) == [*range(1, 21)]
+        assert [order["pieces"] for order in seen.result[20:]] == [5] * 20
+        assert seen.documents["orders"][0]["pieces"] == 21
+        assert shop.asked() == ({"findAndModify": 20, "find": 20},) * 2
+        assert {retry.chosen for retry in retries} == {shop.well.address}
 
     @pytest.mark.parametrize("is_enabled", [True, False], ids=["enabled", "alone"])
     def test_a_transaction_that_is_run_again(

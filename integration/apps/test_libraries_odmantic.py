@@ -11,7 +11,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from odmantic import AIOEngine, Field, Model, Reference, SyncEngine
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
-from support import finished, prefer, wait_until
+from support import finished, knows_all, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -113,11 +113,16 @@ def call(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Call]:
     if request.param is AIOEngine:
         client = AsyncIOMotorClient(shop.uri, io_loop=loop, **options)
         loop.run_until_complete(client.admin.command("ping"))
+        known = client.delegate
     else:
-        client = MongoClient(shop.uri, **options)
-    wait_until(lambda: len(client.nodes) == 2, "both mongoses")
+        known = client = MongoClient(shop.uri, **options)
     engine = request.param(client=client, database=SHOP)
-    yield lambda function: loop.run_until_complete(function(engine))
+
+    def run(function: Any) -> Any:
+        knows_all(known)
+        return loop.run_until_complete(function(engine))
+
+    yield run
     client.close()
     loop.close()
 
