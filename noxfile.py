@@ -52,8 +52,8 @@ NEWEST = list(LINES)[-1]
 # A PyMongo 3, the last that goes back to a sick mongos by chance, the last that leaves replica sets
 # alone, and the newest.
 BENCHMARKED = ["3.12.3", "4.6.3", "4.15.5", NEWEST]
-# What is built on PyMongo: the oldest that takes a line of it, and what goes back to a sick mongos
-# when it is alone, before the newest. integration/apps/test_libraries_*.py is run of each.
+# Libraries that are built on PyMongo, and a Python that carries them. Alone, all lines but the last
+# one go back to a mongos that failed. The tests are integration/apps/test_libraries_*.py.
 LIBRARIES = {
     "3.12.3": ("3.9", ["motor==2.5.1"]),
     "4.6.3": ("3.11", ["motor", "mongoengine", "beanie<2", "odmantic", "celery"]),

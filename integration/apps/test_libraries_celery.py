@@ -115,6 +115,7 @@ def app(shop: Shop) -> Iterator[Celery]:
     """Return an application whose tasks stay in memory, and their results in the cluster."""
     app = Celery("shop", broker="memory://", backend=shop.uri, set_as_current=False)
     options = {"server_selector": prefer(shop.sick.address)}
+    app.conf.broker_transport_options = {"polling_interval": 0.02}
     app.conf.mongodb_backend_settings = {"database": SHOP, "options": options}
     knows_all(app.backend.database.client)
     # Celery makes their indexes when it looks at them first, which PyMongo does not retry.
