@@ -68,7 +68,7 @@ async def upload(shop: Any) -> Any:
 
 async def watch(shop: Any) -> Any:
     """Open a change stream, and see a change."""
-    async with shop.orders.watch() as changes:
+    async with shop.orders.watch(max_await_time_ms=50) as changes:
         await changes.try_next()
         await shop.orders.update_one({"_id": 1}, MORE)
         return (await changes.next())["documentKey"]
