@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from pymongo_deprio import _wrappers
 from pymongo_deprio._errors import UnsupportedPyMongoError
@@ -78,8 +78,7 @@ class Place:
         self.function: Any = vars(self.owner)[name] if self.owner else None
 
     def calls(self, method: str) -> bool:
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
-        return code is not None and method in code.co_names
+        return method in _names_in(inspect.unwrap(self.function))
 
     def lacks(self, parameters: Iterable[str], attributes: Iterable[str] = ()) -> list[str]:
         if self.owner is None or not hasattr(self.function, "__get__"):
@@ -96,8 +95,7 @@ class Place:
         """Return what the instances of its class have as attributes."""
         held: set[str] = set()
         for base in getattr(self.owner, "__mro__", ()):
-            init = getattr(vars(base).get("__init__"), "__code__", None)
-            held.update(vars(base).get("__slots__", ()), init.co_names if init else ())
+            held.update(vars(base).get("__slots__", ()), _names_in(vars(base).get("__init__")))
         return held
 
 
@@ -169,6 +167,12 @@ def _retry_loops(module: str, client: str) -> list[Place]:
         moved = Place(module, client, name).calls("_retry_internal")
         names.add("_retry_internal" if moved else name)
     return [Place(module, client, name) for name in sorted(names)]
+
+
+def _names_in(function: Any) -> Sequence[str]:
+    """Return the names that a function uses; none if it is not written in Python."""
+    # On PyPy also such a function has a code, which has no names.
+    return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
 def _module(name: str) -> ModuleType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Iterator
 from unittest.mock import Mock
 
@@ -224,3 +225,9 @@ def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) 
         UnsupportedPyMongoError, match=r"the parameter 'session' of .*_select_server"
     ):
         pymongo_deprio.enable(strict=True)
+
+
+def test_functions_that_use_no_names() -> None:
+    """What is not written in Python uses none: on PyPy it has a code all the same."""
+    of_pypy = SimpleNamespace(__code__=object())
+    assert [*_seams._names_in(of_pypy), *_seams._names_in(len), *_seams._names_in(None)] == []
