@@ -112,6 +112,7 @@ print("fine")
 
 
 @each_knows_both
+@pytest.mark.skipif(sys.implementation.name == "pypy", reason="gevent has no wheel for PyPy")
 def test_greenlets(cluster: Cluster) -> None:
     """Greenlets of a process that gevent patched are as apart as threads, timeouts included."""
     addresses = ["{}:{}".format(*mongos.address) for mongos in cluster.mongos]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from support import (
     run,
     wait_until,
     wait_until_async,
+    wait_until_gone,
 )
 
 import pymongo_deprio
@@ -627,7 +627,7 @@ def test_clients_that_are_dropped(cluster: Cluster, events: list[Event]) -> None
             del client
         # An event keeps its error, and that the frames of the operation.
         events.clear()
-        wait_until(lambda: gc.collect() and all(ref() is None for ref in gone), "the clients to go")
+        wait_until_gone(*gone)
 
 
 def test_a_probe_that_is_given_up(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import gc
 import importlib
 import inspect
 import os
@@ -136,13 +137,24 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 10) -> No
 
 def exit_status(child: int, seconds: float = 30) -> int:
     """Wait for a forked child, and end it if it hangs."""
-    try:
-        wait_until(
-            lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), "it", seconds
-        )
-    except AssertionError:
-        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
+
+
+def wait_until_gone(*references: Callable[[], object]) -> None:
+    """Wait until nothing holds what these weak references speak of."""
+
+    def are_gone() -> bool:
+        gc.collect()  # PyPy does not count references: once may be too little
+        return all(reference() is None for reference in references)
+
+    wait_until(are_gone, "what is not needed to go")
 
 
 def knows_all(client: Any, count: int = 2) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
-import gc
 import sys
 import threading
 import weakref
@@ -24,6 +23,7 @@ from support import (
     knows_all,
     run,
     select_arguments,
+    wait_until_gone,
 )
 
 import pymongo_deprio
@@ -163,9 +163,7 @@ def test_a_client_is_collected(cluster: LocalCluster, enabled: None) -> None:
             await client.test.cost.find_one()
             return weakref.ref(client)
 
-    client = run(main())
-    gc.collect()
-    assert client() is None
+    wait_until_gone(run(main()))
 
 
 def test_a_client_within_a_client(
