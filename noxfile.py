@@ -91,6 +91,9 @@ AROUND = [
 MATRIX_TESTS = ["tests", "integration", *(f"--ignore={path}" for path in AROUND)]
 
 
+# PyPy, the debug build and the free-threaded ones: what few machines have.
+INTERPRETERS = ["pypy3", "python3.11-dbg", "python3.13t", "python3.14t"]
+
 BINARIES = "Scripts" if os.name == "nt" else "bin"
 IS_INSTALLED = """
 import sys, pymongo_deprio
@@ -334,6 +337,34 @@ def agents(session: nox.Session) -> None:
         "sentry-sdk>=2.10",
     )
     session.run("pytest", "integration/apps/test_launcher_agents.py", *session.posargs)
+
+
+@nox.session(python="3.12")
+def runtimes(session: nox.Session) -> None:
+    """Run loads of greenlets, of tasks on uvloop and of pools of processes, on two PyMongos."""
+    libraries = "gevent", "eventlet>=0.36", "uvloop>=0.19", "motor>=3.3"
+    for pymongo in "pymongo==4.6.3", "pymongo":  # the first goes back to a sick mongos when alone
+        session.install("--upgrade", ".[test]", *libraries, pymongo)
+        session.run("pytest", "-n2", "integration/apps/test_runtimes.py", *session.posargs)
+
+
+@nox.session(python=False)
+def interpreters(session: nox.Session) -> None:
+    """Run the core and prose tests on each of the other interpreters that is on PATH."""
+    found = [path for path in map(shutil.which, INTERPRETERS) if path]
+    if not found:
+        session.error(f"none of {', '.join(INTERPRETERS)} is on PATH: install one of them")
+    for python in found:
+        venv = Path(session.create_tmp(), Path(python).name)
+        session.run(python, "-m", "venv", "--clear", str(venv), external=True)
+        interpreter = str(venv / BINARIES / "python")
+        # Compiled here, what is written in C has the checks of a debug build as well.
+        options = ["--no-binary=pymongo,wrapt"] if python.endswith("-dbg") else []
+        session.run(interpreter, "-m", "pip", "install", "-q", *options, ".[test]", external=True)
+        tests = session.posargs or MATRIX_TESTS
+        session.run(
+            interpreter, "-X", "dev", "-m", "pytest", "--timeout=300", *tests, external=True
+        )
 
 
 @nox.session(python="3.11")

@@ -8,11 +8,19 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
-from support import HAS_ASYNC, MARKS_UNKNOWN, RETRYABLE, connect_async, exit_status, run
+from support import (
+    HAS_ASYNC,
+    MARKS_UNKNOWN,
+    RETRYABLE,
+    connect_async,
+    each_mongos_sick_in_its_own_way,
+    exit_status,
+    run,
+)
 
 import pymongo_deprio
 from pymongo_deprio import _activation
@@ -24,15 +32,6 @@ if TYPE_CHECKING:
 each_knows_both = pytest.mark.skipif(
     MARKS_UNKNOWN, reason="an error of one operation makes the mongos Unknown for all of them"
 )
-
-
-@contextmanager
-def each_mongos_sick_in_its_own_way(cluster: Cluster) -> Iterator[None]:
-    """Let one mongos fail all finds, and the other one all inserts."""
-    with ExitStack() as failing:
-        for mongos, command in zip(cluster.mongos, ["find", "insert"]):
-            failing.enter_context(mongos.fail_command([command], **RETRYABLE))
-        yield
 
 
 def each_avoided_its_own_failure(retries: list[Retry], cluster: Cluster) -> None:

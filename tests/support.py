@@ -21,6 +21,7 @@ from typing import (
     Callable,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
     TypeVar,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
 
     from pymongo_deprio import Address
+    from pymongo_deprio.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -201,6 +203,15 @@ def prefer(*addresses: Address) -> Callable[[list[Any]], list[Any]]:
         return [offered[address] for address in addresses if address in offered][:1] or servers
 
     return server_selector
+
+
+@contextlib.contextmanager
+def each_mongos_sick_in_its_own_way(cluster: Cluster) -> Iterator[None]:
+    """Let one mongos fail all finds, and the other one all inserts."""
+    with contextlib.ExitStack() as failing:
+        for mongos, command in zip(cluster.mongos, ["find", "insert"]):
+            failing.enter_context(mongos.fail_command([command], **RETRYABLE))
+        yield
 
 
 # -- Topologies without a network ------------------------------------------------------------------

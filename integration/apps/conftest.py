@@ -24,6 +24,7 @@ NEEDS = {
     "test_libraries_motor.py": "motor",
     "test_libraries_odmantic.py": "odmantic",
     "test_recipes.py": "motor",
+    "test_runtimes.py": "eventlet",
 }
 collect_ignore_glob = [name for name, library in NEEDS.items() if find_spec(library) is None]
 
