@@ -361,10 +361,8 @@ def interpreters(session: nox.Session) -> None:
         # Compiled here, what is written in C has the checks of a debug build as well.
         options = ["--no-binary=pymongo,wrapt"] if python.endswith("-dbg") else []
         session.run(interpreter, "-m", "pip", "install", "-q", *options, ".[test]", external=True)
-        tests = session.posargs or MATRIX_TESTS
-        session.run(
-            interpreter, "-X", "dev", "-m", "pytest", "--timeout=300", *tests, external=True
-        )
+        pytest = [interpreter, "-X", "dev", "-m", "pytest", "-n2", "--timeout=300"]
+        session.run(*pytest, *(session.posargs or MATRIX_TESTS), external=True)
 
 
 @nox.session(python="3.11")
