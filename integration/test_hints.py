@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
@@ -21,6 +22,7 @@ from support import (
     prefer,
     run,
     wait_until,
+    wait_until_gone,
 )
 
 from pymongo_deprio import _activation
@@ -333,7 +335,9 @@ def test_a_session_that_never_comes_back(
         ), pytest.raises(PyMongoError), session.start_transaction():
             insert_twice(client.test[collection], 0, session)
         assert not _activation._state.memory.is_empty
+    gone = weakref.ref(session)
     del session
+    wait_until_gone(gone)
     # The next operation finds nothing to look up, and later ones do not look.
     wait_until(
         lambda: client.test[collection].find_one() is None and _activation._state.memory.is_empty,
