@@ -1,8 +1,10 @@
-"""The recipes in docs/ work, with the real libraries."""
+"""The recipes and the scripts in docs/ work, with the real libraries, and its links lead on."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -125,6 +127,18 @@ def test_queries_name_metrics_that_exist() -> None:
     assert queried <= {*asdict(pymongo_deprio.stats()), "failed_attempts", "cooldowns"}
     described = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
     assert described == list(asdict(pymongo_deprio.stats()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"), [([], "P10: shown"), (["--enabled"], "P10: not shown")]
+)
+def test_a_script_of_a_fault(arguments: list[str], verdict: str) -> None:
+    """A script says what it saw, on a cluster of its own, and ends with the verdict."""
+    command = [sys.executable, str(ROOT / "docs" / "faults" / "p10.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seen, last = done.stdout.splitlines()
+    assert "sent aggregate to A, " in seen
+    assert last == verdict
 
 
 def without_code(page: Path) -> str:

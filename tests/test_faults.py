@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Tuple
 
@@ -61,18 +59,6 @@ def test_alone(fault: str, cluster: LocalCluster) -> None:
 def test_enabled(fault: str, cluster: LocalCluster) -> None:
     """With the patch none of them is shown."""
     assert script(fault).shows(cluster) is False
-
-
-@pytest.mark.parametrize(
-    ("arguments", "verdict"), [([], "P10: shown"), (["--enabled"], "P10: not shown")]
-)
-def test_as_a_reader_runs_it(arguments: list[str], verdict: str) -> None:
-    """A script says what it saw, on a cluster of its own, and ends with the verdict."""
-    command = [sys.executable, str(DOCS / "faults" / "p10.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seen, last = done.stdout.splitlines()
-    assert "sent aggregate to A, " in seen
-    assert last == verdict
 
 
 def test_the_page_tells_how_to_see_each() -> None:
