@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any, Callable
 import pymongo
 import pytest
 from pymongo.server_selectors import any_server_selector
-from support import HOST_UNREACHABLE, Asked, knows_all, prefer, select_arguments
+from support import (
+    HOST_UNREACHABLE,
+    RETRYABLE,
+    VERSION,
+    Asked,
+    knows_all,
+    prefer,
+    select_arguments,
+)
 
 import pymongo_deprio
+from pymongo_deprio import Retry
 
 if TYPE_CHECKING:
-    from pymongo_deprio import Event, Retry
+    from pymongo_deprio import Event
     from pymongo_deprio.cluster import Cluster
 
 REPEAT = 10
@@ -56,6 +65,42 @@ def test_a_command_in_a_command_listener(
             assert asked.where("started", "find") == [sick, well]
             assert set(asked.where("started", "ping", "createIndexes", "insert")) == {sick}
     assert len(retries) == REPEAT
+
+
+@pytest.mark.skipif(VERSION < (4, 7), reason="PyMongo tells from 4.7 on which command it is")
+@pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_command_with_the_session_of_the_operation(
+    cluster: Cluster,
+    connect: Callable[..., Any],
+    asked: Asked,
+    attempt: int,
+    remembers: bool,
+) -> None:
+    """It is no retry either, also while a mongos of some client cools down."""
+    sick, well = (mongos.address for mongos in cluster.mongos)
+    client, other = connect(server_selector=prefer(sick)), connect(server_selector=prefer(sick))
+    collection = client.test.nested
+    collection.insert_one({})
+    events: list[Event] = []
+
+    def hook(what: str, command: str, _: Any) -> None:
+        inserts = asked.where("started", "insert")
+        if (what, command) == ("started", "insert") and len(inserts) == attempt:
+            collection.create_index("n", session=session)
+
+    with pymongo_deprio.enable(on_event=events.append, cooldown=remembers), cluster.mongos[
+        0
+    ].fail_command(["insert"], **RETRYABLE), client.start_session() as session:
+        other.test.nested.insert_one({})
+        asked.reset()
+        events.clear()
+        asked.hook = hook
+        collection.insert_one({}, session=session)
+    assert asked.where("started", "insert") == [sick, well]
+    assert asked.where("started", "createIndexes") == [sick]
+    told = [event for event in events if isinstance(event, Retry)]
+    assert [(retry.attempt, retry.failed, retry.chosen) for retry in told] == [(2, (sick,), well)]
 
 
 def test_a_command_in_a_listener_of_ours(

@@ -58,7 +58,7 @@ class Operation:
     server: Any = None
     """The server that the latest attempt was sent to."""
     asked: tuple[Any, ...] = ()
-    """The arguments of its first attempt: the selector and the session stand first."""
+    """The arguments of its first attempt: selector, session and, from 4.7 on, the name."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""

@@ -405,7 +405,9 @@ def is_first_attempt() -> bool:
 def _learn_first(operation: Operation) -> None:
     """Look up where the first attempt went, during which the wrapper slept."""
     _learn_server(operation)
-    operation.asked = operation.loop._server_selector, operation.loop._session
+    names = ("_server_selector", "_session", "_operation")  # the last from 4.7 on
+    loop = operation.loop
+    operation.asked = tuple(getattr(loop, name) for name in names if hasattr(loop, name))
 
 
 def _learn_server(operation: Operation) -> None:
@@ -414,8 +416,11 @@ def _learn_server(operation: Operation) -> None:
 
 
 def _is_retry(operation: Operation, args: Args) -> bool:
-    """Tell a retry, for the same selector and session, from a command that a listener runs."""
-    return all(one is other for one, other in zip(operation.asked[:2], args))
+    """Tell a retry, for the same selector and session, from a command that a listener runs.
+
+    From 4.7 on the operation's name stands third: a listener may use the same session.
+    """
+    return all(one is other for one, other in zip(operation.asked[:3], args))
 
 
 @contextlib.contextmanager
