@@ -175,6 +175,8 @@ def test_a_worker(shop: Shop, documents: Documents, add: Any) -> None:
     }
 
 
+# Celery warns of a result that it could not store; as an error that would end the worker.
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("is_enabled", [True, False], ids=["enabled", "alone"])
 def test_a_worker_without_a_mongos(
     shop: Shop, documents: Documents, add: Any, *, is_enabled: bool
