@@ -12,7 +12,7 @@ from pymongo.mongo_client import MongoClient
 from pymongo.topology_description import TopologyDescription
 
 from pymongo_deprio._inside import Parameters
-from pymongo_deprio._seams import Place
+from pymongo_deprio._seams import bulk_that_fetches_ahead
 
 
 class Fault(NamedTuple):
@@ -34,8 +34,7 @@ def of_this_pymongo() -> list[Fault]:
     before_window = "deprioritized_servers" in Parameters(apply_selector)
     on_overload = hasattr(ClientOptions, "enable_overload_retargeting")
     package = MongoClient.__module__.rpartition(".")[0]
-    bulk = Place(f"{package}.bulk", "_Bulk", "_execute_command")
-    fetches_ahead = "next_run" in bulk.held()
+    fetches_ahead = bulk_that_fetches_ahead(package, "_Bulk") is not None
     goes_back = not forgets and not before_window
     return [
         Fault("P1", "goes back to the mongos that failed if others are far away", goes_back),

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 # From 4.6 on an object runs the loop, and holds what was an argument of it.
 _HELD_BY_LOOP = ("_client", "_session", "_retryable", "_server_selector", "_server", "_last_error")
-
-# Without these it fetches no batch ahead: up to 4.0 nothing is lost.
+# Without these it fetches no batch ahead.
 _HELD_BY_BULK = ("retrying", "current_run", "next_run")
 
 
@@ -155,9 +154,15 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
             yield _Wanted(place, loop)
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
     yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
-    bulk = Place(f"{package}.bulk", "_AsyncBulk" if asynchronous else "_Bulk", "_execute_command")
-    if bulk.held().issuperset(_HELD_BY_BULK):
+    bulk = bulk_that_fetches_ahead(package, "_AsyncBulk" if asynchronous else "_Bulk")
+    if bulk is not None:
         yield _Wanted(bulk, lambda _: _wrappers.bulk_attempt, ("generator",))
+
+
+def bulk_that_fetches_ahead(package: str, class_name: str) -> Place | None:
+    """Return where a bulk write is done, unless no batch can be lost there: so up to 4.0."""
+    place = Place(f"{package}.bulk", class_name, "_execute_command")
+    return place if place.held().issuperset(_HELD_BY_BULK) else None
 
 
 def _retry_loops(module: str, client: str) -> list[Place]:
