@@ -180,15 +180,12 @@ def chaos(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def benchmarks(session: nox.Session) -> None:
     """Measure what the patch costs and is good for; ``-- --quick`` on the newest, ``-- 4.6.3``."""
-    session.install("uv", "matplotlib>=3.7", "rich>=13")
-    uv = str(Path(session.bin, "uv"))
-    root = Path(session.create_tmp())
-    wheel = _build(uv, root)
+    session.install("matplotlib>=3.7", "rich>=13")
+    uv, wheel = _prepare(session)
     by_default = [NEWEST] if "--quick" in session.posargs else BENCHMARKED
     pythons = []
     for release in [one for one in session.posargs if one in LINES] or by_default:
-        venv = root / release
-        shutil.rmtree(venv, ignore_errors=True)
+        venv = wheel.parent / release
         for step in _installing(uv, venv, LINES[release], f"{wheel}[demo]", f"pymongo=={release}"):
             session.run(*step)
         pythons.append(str(venv / BINARIES / "python"))
@@ -290,14 +287,10 @@ def recipes(session: nox.Session) -> None:
 @nox.session
 def libraries(session: nox.Session) -> None:
     """Run libraries that are built on PyMongo with a sick mongos; ``-- 4.6.3`` for some."""
-    session.install("uv")
-    uv = str(Path(session.bin, "uv"))
-    root = Path(session.create_tmp())
-    shutil.rmtree(root, ignore_errors=True)
-    wheel = _build(uv, root)
+    uv, wheel = _prepare(session)
     for pymongo in session.posargs or LIBRARIES:
         python, needed = LIBRARIES[pymongo]
-        venv = root / pymongo
+        venv = wheel.parent / pymongo
         requirements = [f"{wheel}[test]", f"pymongo=={pymongo}", *needed]
         for step in _installing(uv, venv, python, *requirements):
             session.run(*step)
@@ -419,16 +412,21 @@ def _line(release: str) -> str:
 def _run(session: nox.Session, combinations: list[Combination]) -> None:
     if session.posargs:
         combinations = [one for one in combinations if one.pymongo in session.posargs]
-    session.install("uv")
-    uv = str(Path(session.bin, "uv"))
-    root = Path(session.create_tmp())
-    shutil.rmtree(root, ignore_errors=True)
-    wheel = _build(uv, root)
+    uv, wheel = _prepare(session)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         passed = list(pool.map(lambda one: _run_one(one, uv, wheel), combinations))
     if not all(passed):
         session.error(f"{passed.count(False)} of {len(passed)} combinations failed")
     session.log(f"{len(passed)} combinations passed")
+
+
+def _prepare(session: nox.Session) -> tuple[str, Path]:
+    """Return uv, and the wheel to install, in a folder that has room for virtual environments."""
+    session.install("uv")
+    uv = str(Path(session.bin, "uv"))
+    root = Path(session.create_tmp())
+    shutil.rmtree(root, ignore_errors=True)
+    return uv, _build(uv, root)
 
 
 def _build(uv: str, folder: Path) -> Path:
