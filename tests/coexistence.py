@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple
 
+import pytest
 from bson import Binary, ObjectId
 from pymongo.errors import AutoReconnect
-from support import RETRYABLE, VERSION
-
-import pymongo_deprio
-from pymongo_deprio import Retry
+from support import RETRYABLE, VERSION, enabled_with_retries
 
 if TYPE_CHECKING:
     from pymongo import MongoClient
 
-    from pymongo_deprio import Event
     from pymongo_deprio.cluster import LocalCluster, LocalMongos
 
 SHOP = "shop"
@@ -131,17 +128,14 @@ def _chain(error: BaseException | None) -> Iterator[Error]:
         error = error.__cause__ or error.__context__
 
 
-@contextmanager
-def enabled() -> Iterator[list[Retry]]:
-    """Enable the patch, and collect the retries."""
-    retries: list[Retry] = []
+def each(functions: Iterable[Callable[..., Any]], error: type[BaseException]) -> Any:
+    """Return a fixture that gives each of these as an operation, which raises this error."""
 
-    def listener(event: Event) -> None:
-        if isinstance(event, Retry):
-            retries.append(event)
+    @pytest.fixture(params=functions, ids=lambda function: function.__name__)
+    def operation(request: pytest.FixtureRequest) -> Operation:
+        return Operation(request.param, error)
 
-    with pymongo_deprio.enable(on_event=listener, strict=True):
-        yield retries
+    return operation
 
 
 class Coexistence:
@@ -163,7 +157,7 @@ class Coexistence:
         commands, _ = shop.asked()
         assert not usual.errors
         shop.reset(documents)
-        with shop.sickness(), enabled() as retries:
+        with shop.sickness(), enabled_with_retries() as retries:
             assert shop.see(call, operation) == usual
         sick, well = shop.asked()
         assert sick == {name: count for name, count in commands.items() if name in FAILING}
@@ -196,7 +190,7 @@ class Coexistence:
         with shop.sickness(of_all=True):
             alone = shop.see(call, operation)
             shop.reset(documents)
-            with enabled() as retries:
+            with enabled_with_retries() as retries:
                 seen = shop.see(call, operation)
         sick, well = shop.asked()
         assert alone.errors[0].type is operation.error
@@ -213,7 +207,7 @@ class Coexistence:
         shop.reset(documents)
         usual = shop.see(call, operation)
         shop.reset(documents)
-        with shop.sickness(CLOSED), enabled() as retries:
+        with shop.sickness(CLOSED), enabled_with_retries() as retries:
             assert shop.see(call, operation) == usual
         assert not usual.errors
         assert {(retry.failed, retry.chosen) for retry in retries} == {
@@ -227,7 +221,7 @@ class Coexistence:
         shop.reset(documents)
         with shop.sickness(CLOSED, of_all=True):
             alone = shop.see(call, operation)
-            with enabled():
+            with enabled_with_retries():
                 seen = shop.see(call, operation)
         assert AutoReconnect in (error.type for error in alone.errors)
         assert [error.type for error in seen.errors] == [error.type for error in alone.errors]
@@ -243,7 +237,7 @@ class Coexistence:
         with shop.sickness():
             alone, asked = shop.see(call, unretried), shop.asked()
             shop.reset(documents)
-            with enabled() as retries:
+            with enabled_with_retries() as retries:
                 assert shop.see(call, unretried) == alone
         assert alone.errors[0].type is unretried.error
         assert alone.documents == documents

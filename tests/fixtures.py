@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
 from pymongo import common
-from support import Asked
+from support import Asked, enabled_with_retries
 
 import pymongo_deprio
 from pymongo_deprio import Retry, _activation, _seams
 from pymongo_deprio.cluster import LocalCluster
 
 if TYPE_CHECKING:
-    from pymongo_deprio import Address, Event
+    from pymongo_deprio import Address
     from pymongo_deprio.cluster import Cluster, Mongos
 
 
@@ -44,14 +44,8 @@ def pymongo_is_as_before() -> Iterator[None]:
 @pytest.fixture
 def retries() -> Iterator[list[Retry]]:
     """Enable the patch for one test, and collect what it reports."""
-    events: list[Retry] = []
-
-    def listener(event: Event) -> None:
-        if isinstance(event, Retry):
-            events.append(event)
-
-    with pymongo_deprio.enable(on_event=listener, strict=True):
-        yield events
+    with enabled_with_retries() as retries:
+        yield retries
 
 
 @pytest.fixture

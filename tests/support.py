@@ -31,6 +31,9 @@ from pymongo.monitoring import CommandListener, ServerHeartbeatListener
 from pymongo.server_description import ServerDescription
 from pymongo.server_selectors import any_server_selector
 
+import pymongo_deprio
+from pymongo_deprio import Retry
+
 if TYPE_CHECKING:
     from pymongo.monitoring import (
         CommandFailedEvent,
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
         ServerHeartbeatSucceededEvent,
     )
 
-    from pymongo_deprio import Address
+    from pymongo_deprio import Address, Event
     from pymongo_deprio.cluster import Cluster
 
 T = TypeVar("T")
@@ -212,6 +215,19 @@ def each_mongos_sick_in_its_own_way(cluster: Cluster) -> Iterator[None]:
         for mongos, command in zip(cluster.mongos, ["find", "insert"]):
             failing.enter_context(mongos.fail_command([command], **RETRYABLE))
         yield
+
+
+@contextlib.contextmanager
+def enabled_with_retries() -> Iterator[list[Retry]]:
+    """Enable the patch, and collect the retries that it reports."""
+    retries: list[Retry] = []
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Retry):
+            retries.append(event)
+
+    with pymongo_deprio.enable(on_event=listener, strict=True):
+        yield retries
 
 
 # -- Topologies without a network ------------------------------------------------------------------

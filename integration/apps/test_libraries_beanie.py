@@ -11,9 +11,9 @@ import beanie
 import pytest
 from beanie import Document, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
-from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
+from coexistence import SHOP, Coexistence, Documents, Operation, Shop, each
 from pymongo.errors import DuplicateKeyError, OperationFailure
-from support import finished, knows_all, knows_all_async, prefer
+from support import enabled_with_retries, finished, knows_all, knows_all_async, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -159,16 +159,9 @@ FUNCTIONS = (
 UNRETRIED = (change_all, delete_all)
 
 
-@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation; Beanie raises what PyMongo raises."""
-    return Operation(request.param, OperationFailure)
-
-
-@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return Operation(request.param, OperationFailure)
+# Beanie raises what PyMongo raises.
+operation = each(FUNCTIONS, OperationFailure)
+unretried = each(UNRETRIED, OperationFailure)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +205,7 @@ class TestBeanie(Coexistence):
             )
 
         shop.reset(documents)
-        with shop.sickness(), enabled() as retries:
+        with shop.sickness(), enabled_with_retries() as retries:
             seen = shop.see(call, Operation(many, OperationFailure))
         assert [order.id for order in seen.result] == [*range(10, 30), *[2] * 20]
         assert len(seen.documents["orders"]) == 22

@@ -9,9 +9,9 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.result import AsyncResult, GroupResult
-from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
+from coexistence import SHOP, Coexistence, Documents, Shop, each
 from pymongo.errors import OperationFailure
-from support import knows_all, prefer
+from support import enabled_with_retries, knows_all, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -98,16 +98,9 @@ FUNCTIONS = (
 UNRETRIED = (cleanup,)
 
 
-@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation; Celery raises what PyMongo raises."""
-    return Operation(request.param, OperationFailure)
-
-
-@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return Operation(request.param, OperationFailure)
+# Celery raises what PyMongo raises.
+operation = each(FUNCTIONS, OperationFailure)
+unretried = each(UNRETRIED, OperationFailure)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +158,7 @@ class TestCelery(Coexistence):
 def test_a_worker(shop: Shop, documents: Documents, add: Any) -> None:
     """A worker and who waits for it store and find the result on the other mongos."""
     shop.reset(documents)
-    with shop.sickness(), enabled() as retries:
+    with shop.sickness(), enabled_with_retries() as retries:
         assert add.delay(2, 3).get(timeout=20, interval=0.01) == 5
     sick, well = shop.asked()
     assert sick == well
@@ -183,7 +176,7 @@ def test_a_worker_without_a_mongos(
 ) -> None:
     """Who waits gets PyMongo's exception, with the patch as without; the worker goes on."""
     shop.reset(documents)
-    patch = enabled() if is_enabled else nullcontext()
+    patch = enabled_with_retries() if is_enabled else nullcontext()
     with shop.sickness(of_all=True), patch, pytest.raises(OperationFailure):
         add.delay(2, 3).get(timeout=20, interval=0.01)
     assert add.delay(2, 3).get(timeout=20, interval=0.01) == 5

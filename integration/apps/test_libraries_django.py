@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 import django
 import pytest
 from asgiref.sync import async_to_sync
-from coexistence import SHOP, Coexistence, Operation, Shop
+from coexistence import SHOP, Coexistence, Shop, each
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, models
 from support import knows_all, prefer
@@ -138,16 +138,9 @@ FUNCTIONS = (
 UNRETRIED = (update, delete, transact)
 
 
-@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation; Django has an exception of its own for what PyMongo raises."""
-    return Operation(request.param, DatabaseError)
-
-
-@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return Operation(request.param, DatabaseError)
+# Django has an exception of its own for what PyMongo raises.
+operation = each(FUNCTIONS, DatabaseError)
+unretried = each(UNRETRIED, DatabaseError)
 
 
 @pytest.fixture(scope="module")

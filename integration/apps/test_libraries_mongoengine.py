@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
-from coexistence import SHOP, Coexistence, Operation, Shop
+from coexistence import SHOP, Coexistence, Operation, Shop, each
 from mongoengine import Document, IntField, StringField, connect, disconnect
 from mongoengine.errors import DoesNotExist, NotUniqueError, OperationError
 from pymongo.errors import OperationFailure
@@ -111,10 +111,6 @@ OPERATIONS = {
     **{function.__name__: Operation(function, OperationFailure) for function in READS},
     **{function.__name__: Operation(function, OperationError) for function in WRITES},
 }
-UNRETRIED = {
-    "update": Operation(update, OperationError),
-    "delete": Operation(delete, OperationError),
-}
 
 
 @pytest.fixture(params=OPERATIONS)
@@ -123,10 +119,7 @@ def operation(request: pytest.FixtureRequest) -> Operation:
     return OPERATIONS[request.param]
 
 
-@pytest.fixture(params=UNRETRIED)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return UNRETRIED[request.param]
+unretried = each([update, delete], OperationError)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
 from bson import ObjectId
-from coexistence import SHOP, Coexistence, Documents, Operation, Shop, enabled
+from coexistence import SHOP, Coexistence, Documents, Operation, Shop, each
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorGridFSBucket
 from pymongo import UpdateOne
 from pymongo.errors import OperationFailure
-from support import HOST_UNREACHABLE, knows_all, prefer
+from support import HOST_UNREACHABLE, enabled_with_retries, knows_all, prefer
 
 if TYPE_CHECKING:
     from coexistence import Call
@@ -108,16 +108,9 @@ async def transact(shop: Any) -> Any:
         return await session.with_transaction(change)
 
 
-@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation; Motor raises what PyMongo raises."""
-    return Operation(request.param, OperationFailure)
-
-
-@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return Operation(request.param, OperationFailure)
+# Motor raises what PyMongo raises.
+operation = each(FUNCTIONS, OperationFailure)
+unretried = each(UNRETRIED, OperationFailure)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +143,7 @@ class TestMotor(Coexistence):
             )
 
         shop.reset(documents)
-        with shop.sickness(), enabled() as retries:
+        with shop.sickness(), enabled_with_retries() as retries:
             seen = shop.see(call, Operation(many, OperationFailure))
         assert sorted(order["pieces"] for order in seen.result[:20]) == [*range(1, 21)]
         assert [order["pieces"] for order in seen.result[20:]] == [5] * 20
@@ -167,7 +160,7 @@ class TestMotor(Coexistence):
         usual = shop.see(call, Operation(transact, OperationFailure))
         commands, _ = shop.asked()
         shop.reset(documents)
-        patch = enabled() if is_enabled else nullcontext()
+        patch = enabled_with_retries() if is_enabled else nullcontext()
         with shop.sick.fail_command("insert", times=2, **TRANSIENT), patch:
             assert shop.see(call, Operation(transact, OperationFailure)) == usual
         sick, well = shop.asked()

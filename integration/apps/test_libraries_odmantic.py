@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
-from coexistence import SHOP, Coexistence, Operation, Shop
+from coexistence import SHOP, Coexistence, Shop, each
 from motor.motor_asyncio import AsyncIOMotorClient
 from odmantic import AIOEngine, Field, Model, Reference, SyncEngine
 from pymongo import MongoClient
@@ -93,16 +93,9 @@ FUNCTIONS = (save, save_all, find, find_one, count, change, remove)
 UNRETRIED = (delete, transact)
 
 
-@pytest.fixture(params=FUNCTIONS, ids=lambda function: function.__name__)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation; ODMantic raises what PyMongo raises."""
-    return Operation(request.param, OperationFailure)
-
-
-@pytest.fixture(params=UNRETRIED, ids=lambda function: function.__name__)
-def unretried(request: pytest.FixtureRequest) -> Operation:
-    """Return each operation that PyMongo does not retry."""
-    return Operation(request.param, OperationFailure)
+# ODMantic raises what PyMongo raises.
+operation = each(FUNCTIONS, OperationFailure)
+unretried = each(UNRETRIED, OperationFailure)
 
 
 @pytest.fixture(scope="module", params=[AIOEngine, SyncEngine], ids=["on Motor", "synchronous"])
