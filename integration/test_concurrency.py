@@ -102,8 +102,9 @@ for _ in range(20):
     with gevent.Timeout(0.001, False):
         for _ in range(100):
             client.test.greenlets.find_one()
-from pymongo_deprio._operation import CURRENT
-assert CURRENT.get() is None
+from pymongo_deprio._loops import RUNNING
+from pymongo_deprio._operation import BEGINNING, LENT
+assert RUNNING == {} and not BEGINNING.get() and LENT.get() is None
 client.test.greenlets.find_one()
 client.close()
 print("fine")

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Callable, ContextManager, Iterator
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
 from pymongo_deprio._events import Stats
 from pymongo_deprio._memory import Memory
+from pymongo_deprio._operation import RUNNING
 from pymongo_deprio._options import Cooldown, Options, cooldown_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from pymongo_deprio._attempts import Observer
     from pymongo_deprio._events import Event, Listener
     from pymongo_deprio._patching import Patch
-    from pymongo_deprio._wrappers import Observer
 
 _log = logging.getLogger("pymongo_deprio")
 
@@ -60,6 +61,7 @@ class _State:
         self._is_changing = False
 
     def after_fork(self) -> None:
+        RUNNING.clear()  # those of the parent's other threads never end here
         self.memory.after_fork()
         # Reentrant: a signal handler or a finalizer may come here while its own thread holds them.
         self._lock = threading.RLock()

@@ -7,25 +7,28 @@ not all of them everywhere.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
-import inspect
 import operator
 import sys
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from pymongo_deprio import _wrappers
+from pymongo_deprio._attempts import Attempts
 from pymongo_deprio._errors import UnsupportedPyMongoError
 from pymongo_deprio._inside import Parameters
+from pymongo_deprio._loops import LoopMethods, LoopObject
+from pymongo_deprio._operation import BEGINNING
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pymongo_deprio._attempts import Observer
     from pymongo_deprio._patching import Wrapper
-    from pymongo_deprio._wrappers import Observer
 
-# From 4.6 on an object runs the loop, and holds what was an argument of it.
-_HELD_BY_LOOP = ("_client", "_session", "_retryable", "_server_selector", "_server", "_last_error")
+_HELD_BY_LOOP = ("_client", "_session", "_retryable", "_address", "_server", "_last_error")
 # Without these it fetches no batch ahead.
 _HELD_BY_BULK = ("retrying", "current_run", "next_run")
 
@@ -76,15 +79,15 @@ class Place:
         self.owner: type | None = next(owners, None)
         self.function: Any = vars(self.owner)[name] if self.owner else None
 
-    def calls(self, method: str) -> bool:
-        return method in _names_in(inspect.unwrap(self.function))
-
     def lacks(self, parameters: Iterable[str], attributes: Iterable[str] = ()) -> list[str]:
         if self.owner is None or not hasattr(self.function, "__get__"):
             return [self._label]
         there = Parameters(self.function)
         held = self.held()
-        lacking = [f"the parameter {name!r} of" for name in parameters if name not in there]
+        # Somebody's wrapper may take whatever comes, and tell nothing of what it wraps.
+        lacking = [
+            f"the parameter {name!r} of" for name in parameters if there and name not in there
+        ]
         lacking += [f"the attribute {name!r} beside" for name in attributes if name not in held]
         if attributes and there:
             lacking.append("the call without arguments of")
@@ -111,7 +114,7 @@ class _Wanted(NamedTuple):
 
 def _wanted(observer: Observer) -> Iterator[_Wanted]:
     place = Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
-    yield _Wanted(place, lambda _: _wrappers.selection, ("address",), _wrappers.is_selecting)
+    yield _Wanted(place, _always(_wrappers.selection), ("address",), BEGINNING.get)
     # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
     client = getattr(_module("pymongo.mongo_client"), "MongoClient", None)
     package = getattr(client, "__module__", "pymongo.mongo_client").rpartition(".")[0]
@@ -128,35 +131,46 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
     def lending(function: Any) -> Wrapper:
         return twin(_wrappers.Lending(function))  # type: ignore[no-any-return]
 
-    def attempt(function: Any) -> Wrapper:
-        on_overload = _retries_on_overload()
-        return twin(_wrappers.Attempt(function, observer, retries_on_overload=on_overload))  # type: ignore[no-any-return]
-
-    def loop(function: Any) -> Wrapper:
-        return twin(_wrappers.Loop(function, observer))  # type: ignore[no-any-return]
-
-    def resume(function: Any) -> Wrapper:  # noqa: ARG001 - it looks at no arguments
-        return twin(_wrappers.Resume(observer.memory))  # type: ignore[no-any-return]
-
     for method in "select_server", "select_servers":
         # A first attempt has nothing to leave out, and does not pay for this wrapper.
-        yield _Wanted(Place(module, "Topology", method), lending, asleep=_wrappers.is_selecting)
-    loop_object = Place(module, "_ClientConnectionRetryable", "run")
-    # That of an object which holds the arguments: without any it costs less to wrap.
-    by_object = asynchronous or not loop_object.lacks((), _HELD_BY_LOOP)
-    place = Place(module, client, "_select_server")
-    asleep = _wrappers.is_first_attempt if by_object else None
-    yield _Wanted(place, attempt, ("session", "address"), asleep)
-    if by_object:
-        yield _Wanted(loop_object, loop, attributes=_HELD_BY_LOOP)
+        yield _Wanted(Place(module, "Topology", method), lending, asleep=BEGINNING.get)
+    if hasattr(_module(module), "_ClientConnectionRetryable") or asynchronous:
+        yield from _loop_object(module, observer, asynchronous=asynchronous)
     else:
-        for place in _retry_loops(module, client):
-            yield _Wanted(place, loop)
+        yield from _loop_methods(module, client, observer)
+    resume = twin(_wrappers.Resume(observer.memory))
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
-    yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), resume)
+    yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), _always(resume))
     bulk = bulk_that_fetches_ahead(package, "_AsyncBulk" if asynchronous else "_Bulk")
     if bulk is not None:
-        yield _Wanted(bulk, lambda _: _wrappers.bulk_attempt, ("generator",))
+        yield _Wanted(bulk, _always(_wrappers.bulk_attempt), ("generator",))
+
+
+def _loop_object(module: str, observer: Observer, *, asynchronous: bool) -> Iterator[_Wanted]:
+    """Return where the loop is from 4.6 on: in an object that holds what was an argument."""
+    attempts = Attempts(observer, retries_on_overload=_retries_on_overload())
+    owner = asyncio.current_task if asynchronous else get_ident
+    loop = LoopObject(attempts, observer.memory, owner)
+    run, get_server = loop.run, loop.get_server
+    if asynchronous:
+        run, get_server = loop.async_run, loop.async_get_server
+    for name, wrapper in ("_get_server", get_server), ("run", run):
+        place = Place(module, "_ClientConnectionRetryable", name)
+        yield _Wanted(place, _always(wrapper), attributes=_HELD_BY_LOOP)
+
+
+def _loop_methods(module: str, client: str, observer: Observer) -> Iterator[_Wanted]:
+    """Return where the loops are up to 4.5, and the selections of their attempts."""
+    loops = LoopMethods(Attempts(observer), observer.memory)
+    # The loop of writes moved from the one to the other in 3.11.
+    moved = Place(module, client, "_retry_internal").owner is not None
+    write = "_retry_internal" if moved else "_retry_with_session"
+    for name, wrapper, parameters in (
+        ("_select_server", loops.select_server, ("server_selector", "session", "address")),
+        (write, loops.write, ("retryable", "func", "session", "bulk")),
+        ("_retryable_read", loops.read, ("func", "read_pref", "session", "address", "retryable")),
+    ):
+        yield _Wanted(Place(module, client, name), _always(wrapper), parameters)
 
 
 def bulk_that_fetches_ahead(package: str, class_name: str) -> Place | None:
@@ -165,13 +179,9 @@ def bulk_that_fetches_ahead(package: str, class_name: str) -> Place | None:
     return place if place.held().issuperset(_HELD_BY_BULK) else None
 
 
-def _retry_loops(module: str, client: str) -> list[Place]:
-    """Return where the loops of reads and writes are, which moved into one method over time."""
-    names = {"_retry_internal"} if Place(module, client, "_retry_internal").owner else set()
-    for name in "_retry_with_session", "_retryable_read":
-        moved = Place(module, client, name).calls("_retry_internal")
-        names.add("_retry_internal" if moved else name)
-    return [Place(module, client, name) for name in sorted(names)]
+def _always(wrapper: Wrapper) -> Callable[[Any], Wrapper]:
+    """Return what gives the same wrapper, whatever the original is."""
+    return lambda _: wrapper
 
 
 def _names_in(function: Any) -> Sequence[str]:

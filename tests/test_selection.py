@@ -5,8 +5,7 @@ The model is asked about topologies of this PyMongo, too.
 
 from __future__ import annotations
 
-import contextlib
-from typing import AbstractSet, Any, Callable, Iterator, NamedTuple, Sequence
+from typing import AbstractSet, Any, Callable, NamedTuple, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from pymongo.server_description import ServerDescription
 from support import Hello, make_topology, reply
 
 import pymongo_deprio
-from pymongo_deprio._operation import CURRENT, Lent, Operation
+from pymongo_deprio._operation import Lent, lending
 from pymongo_deprio._selection import select
 
 SERVERS = "abcdefgh"
@@ -337,19 +336,6 @@ def expected(world: World, failed: list[Any], cooling: AbstractSet[Any]) -> set[
         return RAISED
 
 
-@contextlib.contextmanager
-def lent(lent: Lent) -> Iterator[None]:
-    """Lend a list as the operation does that runs here."""
-    operation = Operation(None, Operation.here())
-    operation.is_beginning = False
-    operation.lent = lent
-    token = CURRENT.set(operation)
-    try:
-        yield
-    finally:
-        operation.close(token)
-
-
 @given(
     world=st.builds(World, topologies, preferences, choices, st.sampled_from([0, 15, 40, 1000])),
     failed=failures,
@@ -365,7 +351,7 @@ def test_pymongo_selects_as_the_model(
     arguments = world.preference.selector, None, world.choice
     with pymongo_deprio.enable(strict=True):
         by_hand = outcome(lambda: description.apply_selector(*arguments, list(failed)))
-        with lent(Lent(description._topology_settings, tuple(failed), cooling)):
+        with lending(Lent(description._topology_settings, tuple(failed), cooling)):
             in_an_operation = outcome(lambda: description.apply_selector(*arguments))
     assert by_hand == expected(world, failed, frozenset())
     assert in_an_operation == expected(world, failed, cooling)

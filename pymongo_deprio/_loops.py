@@ -1,0 +1,317 @@
+"""How operations and their attempts are found: the wrappers around PyMongo's retry loops.
+
+From 4.6 on an object of PyMongo's runs the loop, knows the server and the error of the attempt
+before, and asks for each attempt's server: ``LoopObject`` stands there, and has nothing to do
+before an attempt has failed. Up to 4.5 loops are methods whose variables nobody sees: for
+``LoopMethods`` a second selection in one loop means that the first attempt failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator
+
+from pymongo_deprio._inside import last_error, log_once
+from pymongo_deprio._operation import BEGINNING, RUNNING, Operation, lending
+
+if TYPE_CHECKING:
+    from pymongo_deprio._attempts import Attempts
+    from pymongo_deprio._memory import Memory
+    from pymongo_deprio._operation import Lent
+    from pymongo_deprio._patching import Method
+
+_TRUE = (True,)
+
+# -- From 4.6 on: an object that runs the loop -----------------------------------------------------
+
+
+class LoopObject:
+    """Wraps the object that runs the loop: its ``run``, and ``_get_server`` for each attempt."""
+
+    def __init__(self, attempts: Attempts, memory: Memory, here: Callable[[], object]) -> None:
+        """Accompany operations.
+
+        :param here: returns the thread or task that an operation runs in.
+        """
+        self._attempts = attempts
+        self._memory = memory
+        self._here = here
+
+    def run(self, run: Method) -> Method:
+        """Return what runs one operation."""
+
+        def running(loop: Any) -> Any:
+            try:
+                RUNNING[loop] = None
+                result = run(loop)
+                operation = RUNNING.pop(loop, None)
+            except BaseException as error:
+                self._failed(loop, error)
+                raise
+            if operation is not None:
+                self._attempts.succeeded(operation)
+            return result
+
+        return running
+
+    def async_run(self, run: Method) -> Method:
+        """Return what runs one operation of an AsyncMongoClient."""
+
+        async def running(loop: Any) -> Any:
+            try:
+                RUNNING[loop] = None
+                result = await run(loop)
+                operation = RUNNING.pop(loop, None)
+            except BaseException as error:
+                self._failed(loop, error)
+                raise
+            if operation is not None:
+                self._attempts.succeeded(operation)
+            return result
+
+        return running
+
+    def get_server(self, get_server: Method) -> Method:
+        """Return what selects the server of one attempt."""
+        memory = self._memory
+
+        def get(loop: Any) -> Any:
+            if loop._last_error is None and memory.is_empty:
+                BEGINNING.set(True)
+                try:
+                    return get_server(loop)
+                finally:
+                    BEGINNING.set(None)
+            operation = self._operation_of(loop)
+            if operation is None:
+                return get_server(loop)
+            with self._attempt(operation, loop) as lent:
+                operation.server = server = get_server(loop)
+            self._attempts.selected(operation, lent)
+            return server
+
+        return get
+
+    def async_get_server(self, get_server: Method) -> Method:
+        """Return what selects the server of one attempt of an AsyncMongoClient."""
+        memory = self._memory
+
+        async def get(loop: Any) -> Any:
+            if loop._last_error is None and memory.is_empty:
+                BEGINNING.set(True)
+                try:
+                    return await get_server(loop)
+                finally:
+                    BEGINNING.set(None)
+            operation = self._operation_of(loop)
+            if operation is None:
+                return await get_server(loop)
+            with self._attempt(operation, loop) as lent:
+                operation.server = server = await get_server(loop)
+            self._attempts.selected(operation, lent)
+            return server
+
+        return get
+
+    def _operation_of(self, loop: Any) -> Operation | None:
+        """Return the operation of a loop; None if it began before the patch was put on."""
+        operation = RUNNING.get(loop)
+        if operation is None and loop in RUNNING:
+            RUNNING[loop] = operation = self._operation(loop)
+        return operation
+
+    def _operation(self, loop: Any) -> Operation:
+        operation = Operation()
+        operation.client = loop._client
+        operation.owner = self._here()
+        operation.session = loop._session
+        operation.name = getattr(loop, "_operation", None)  # from 4.7 on
+        return operation
+
+    def _attempt(self, operation: Operation, loop: Any) -> ContextManager[Lent | None]:
+        """Return the block in which to select the server of an attempt."""
+        try:
+            operation.server = loop._server
+            lent = self._before(operation, loop)
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            _log_left_to_pymongo()
+            return contextlib.nullcontext()
+        return _lending(loop, lent, operation.home or loop._address)
+
+    def _before(self, operation: Operation, loop: Any) -> Lent | None:
+        if operation.server is None:
+            self._attempts.begin(operation, retryable=loop._retryable)
+            return self._attempts.first(operation, bound=loop._address)
+        listed = getattr(loop, "_deprioritized_servers", None)  # from 4.7 on
+        return self._attempts.retry(
+            operation, loop._last_error, bound=loop._address, listed=listed or ()
+        )
+
+    def _failed(self, loop: Any, error: BaseException) -> None:
+        operation = RUNNING.pop(loop, None) or self._operation(loop)
+        operation.server = loop._server
+        self._attempts.failed(operation, error)
+
+
+@contextlib.contextmanager
+def _lending(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent | None]:
+    """Lend to the selection in this block, and put aside what PyMongo would leave out by itself."""
+    bound, listed = loop._address, getattr(loop, "_deprioritized_servers", None)
+    with lending(lent):
+        loop._address = address
+        if listed:
+            loop._deprioritized_servers = None
+        try:
+            yield lent
+        finally:
+            loop._address = bound
+            if listed:
+                loop._deprioritized_servers = listed
+
+
+# -- Up to 4.5: methods that are loops -------------------------------------------------------------
+
+
+class MethodOperation(Operation, list):  # type: ignore[type-arg]
+    """An operation that is true, as a list is, until its first selection is over.
+
+    Whether it is gets asked three times for each operation: C code answers at once.
+    """
+
+    # A list would be equal to others, and have no hash.
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class LoopMethods:
+    """Wraps methods of the client that are loops, and the selection of an attempt's server.
+
+    They have had the same parameters since 3.9; to pass these on by name costs half of what it
+    costs to pass on whatever comes. A context can be copied while an operation runs; so that
+    forgets its client when it ends.
+    """
+
+    def __init__(self, attempts: Attempts, memory: Memory) -> None:
+        """Accompany operations."""
+        self._attempts = attempts
+        self._memory = memory
+
+    def read(self, loop: Method) -> Method:
+        """Return what runs one read, for ``_retryable_read``."""
+        memory = self._memory
+
+        def reading(  # noqa: PLR0917 - as PyMongo has them
+            client: Any,
+            func: Any,
+            read_pref: Any,
+            session: Any,
+            address: Any = None,
+            retryable: Any = True,
+        ) -> Any:
+            operation = MethodOperation(_TRUE)
+            operation.client = client
+            operation.session = session
+            token = BEGINNING.set(operation)
+            try:
+                if not memory.is_empty:
+                    self._attempts.begin(operation, retryable=retryable)
+                result = loop(client, func, read_pref, session, address, retryable)
+                if operation.topology is not None:
+                    self._succeeded(operation)
+                return result  # noqa: TRY300 - what succeeded is looked at once
+            except BaseException as error:
+                self._failed(operation, error)
+                raise
+            finally:
+                operation.client = operation.session = None
+                BEGINNING.reset(token)
+
+        return reading
+
+    def write(self, loop: Method) -> Method:
+        """Return what runs one write, for ``_retry_internal`` or ``_retry_with_session``."""
+        memory = self._memory
+
+        def writing(client: Any, retryable: Any, func: Any, session: Any, bulk: Any) -> Any:
+            operation = MethodOperation(_TRUE)
+            operation.client = client
+            operation.session = session
+            token = BEGINNING.set(operation)
+            try:
+                if not memory.is_empty:
+                    self._attempts.begin(operation, retryable=retryable)
+                result = loop(client, retryable, func, session, bulk)
+                if operation.topology is not None:
+                    self._succeeded(operation)
+                return result  # noqa: TRY300 - what succeeded is looked at once
+            except BaseException as error:
+                self._failed(operation, error)
+                raise
+            finally:
+                operation.client = operation.session = None
+                BEGINNING.reset(token)
+
+        return writing
+
+    def select_server(self, select_server: Method) -> Method:
+        """Return what selects a server: a second time in one operation, since an attempt failed."""
+        memory = self._memory
+
+        def select(client: Any, server_selector: Any, session: Any, address: Any = None) -> Any:
+            operation = BEGINNING.get()
+            if operation is None or operation.client is not client:
+                return select_server(client, server_selector, session, address)
+            if operation.server is None:
+                operation.selector = server_selector
+                if memory.is_empty:
+                    server = select_server(client, server_selector, session, address)
+                    operation.server = server
+                    operation.clear()
+                    return server
+            elif not _is_retry(operation, server_selector, session):
+                return select_server(client, server_selector, session, address)
+            operation.clear()
+            lent = self._before(operation, address)
+            with lending(lent):
+                operation.server = server = select_server(client, server_selector, session, address)
+            self._attempts.selected(operation, lent)
+            return server
+
+        return select
+
+    def _succeeded(self, operation: MethodOperation) -> None:
+        self._attempts.succeeded(operation)
+        operation.error = None
+
+    def _failed(self, operation: MethodOperation, error: BaseException) -> None:
+        self._attempts.failed(operation, error)
+        operation.error = None
+        operation.clear()
+
+    def _before(self, operation: Operation, address: object) -> Lent | None:
+        try:
+            operation.owner = get_ident()
+            if operation.server is None:
+                return self._attempts.first(operation, bound=address)
+            return self._attempts.retry(operation, last_error(), bound=address)
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            _log_left_to_pymongo()
+            return None
+
+
+def _is_retry(operation: Operation, server_selector: object, session: object) -> bool:
+    """Tell a retry from what else selects a server meanwhile.
+
+    That may be a command that a listener runs, or another thread with a copy of the context.
+    """
+    return (
+        server_selector is operation.selector
+        and session is operation.session
+        and last_error() is not None
+    )
+
+
+def _log_left_to_pymongo() -> None:
+    log_once("A selection is left to PyMongo, since what it should leave out is not known")

@@ -1,0 +1,325 @@
+"""Operations and attempts: what they cost, whom they belong to, and that they end."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import sys
+import threading
+import weakref
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+import pymongo
+import pytest
+from support import (
+    HAS_ASYNC,
+    HOST_UNREACHABLE,
+    RETRYABLE,
+    VERSION,
+    Asked,
+    connect_async,
+    knows_all,
+    run,
+    select_arguments,
+    wait_until_gone,
+)
+
+import pymongo_deprio
+from pymongo_deprio import _activation
+from pymongo_deprio._attempts import Attempts
+from pymongo_deprio._loops import LoopObject, MethodOperation
+from pymongo_deprio._operation import BEGINNING, LENT, RUNNING
+
+if TYPE_CHECKING:
+    from pymongo_deprio import Retry
+    from pymongo_deprio.cluster import LocalCluster
+
+PACKAGE = str(Path(pymongo_deprio.__file__).parent)
+HAS_OBJECT = VERSION >= (4, 6)
+needs_object = pytest.mark.skipif(not HAS_OBJECT, reason="from 4.6 on an object runs the loop")
+
+
+def nothing_runs() -> bool:
+    """Tell whether no operation has left anything."""
+    return not RUNNING and not BEGINNING.get() and LENT.get() is None
+
+
+def first_asked() -> tuple[Any, Any]:
+    """Return the selector and the session of the first attempt of the one that runs."""
+    if HAS_OBJECT:
+        loop = next(iter(RUNNING))
+        return loop._server_selector, loop._session
+    operation = BEGINNING.get()
+    return operation.selector, operation.session
+
+
+def has_failed() -> bool:
+    """Tell whether the operation that runs is known to have failed somewhere."""
+    operation = next(iter(RUNNING.values())) if HAS_OBJECT else BEGINNING.get()
+    return operation is not None and operation.failed != ()
+
+
+def python_calls(call: Callable[[], object]) -> dict[str, int]:
+    """Count the calls of our own functions while something is called."""
+    calls: dict[str, int] = collections.Counter()
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            calls[f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"] += 1
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return dict(calls)
+
+
+READ, WRITE = (
+    (["running", "get"], ["running", "get"])
+    if HAS_OBJECT
+    else (["reading", "select"], ["writing", "select"])
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "wrappers"),
+    [
+        (lambda collection: collection.find_one(), READ),
+        (lambda collection: collection.insert_one({}), WRITE),
+    ],
+    ids=["find_one", "insert_one"],
+)
+def test_what_a_successful_operation_costs(
+    connect: Callable[..., Any],
+    enabled: None,
+    call: Callable[[Any], object],
+    wrappers: list[str],
+) -> None:
+    """Two calls of wrappers, and five that bind; those of the selection itself sleep."""
+    collection = connect().test.cost
+    call(collection)
+    assert python_calls(lambda: call(collection)) == {
+        **{f"_loops.{wrapper}": 1 for wrapper in wrappers},
+        "_patching.__get__": 5,
+    }
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_a_client_is_collected(cluster: LocalCluster, enabled: None) -> None:
+    """Monitors that were started inside an operation do not keep its client or task alive."""
+
+    async def main() -> Any:
+        async with connect_async(cluster) as client:
+            await client.test.cost.find_one()
+            return weakref.ref(client)
+
+    wait_until_gone(run(main()))
+
+
+def test_a_client_within_a_client(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+) -> None:
+    """An operation inside another one, as a listener may start it, has failures of its own."""
+    other = connect(event_listeners=[])
+    client = connect()
+
+    def read_from_the_other(what: str, command: str, address: Any) -> None:
+        if what == "failed":
+            other.test.nested.insert_one({})
+            client.test.nested.insert_one({})
+
+    asked.hook = read_from_the_other
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        while len(retries) < 10:
+            knows_all(client)
+            client.test.nested.find_one()
+    assert {event.failed for event in retries} == {(cluster.mongos[0].address,)}
+    assert nothing_runs()
+
+
+def in_a_copied_context(call: Callable[[], object]) -> None:
+    """Call something in another thread that has inherited this one's context."""
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=[call])
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("where", ["another client", "another thread"])
+def test_a_selection_elsewhere_is_no_attempt(
+    connect: Callable[..., Any], asked: Asked, retries: list[Retry], where: str
+) -> None:
+    """Even for the same selector and session: it has another client, or another thread."""
+    client = connect()
+    other = connect(event_listeners=[])
+    client.test.nested.insert_one({})
+    failed: list[bool] = []
+
+    def select_once_more(what: str, command: str, address: Any) -> None:
+        arguments = (*first_asked(), *select_arguments())
+        if where == "another client":
+            other._select_server(*arguments)
+        else:
+            in_a_copied_context(lambda: client._select_server(*arguments))
+        failed.append(has_failed())
+
+    asked.hook = select_once_more
+    client.test.nested.find_one()
+    asked.hook = lambda *event: None
+    assert failed == [False, False]
+    assert retries == []
+
+
+@pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 block the event loop")
+def test_a_selection_of_another_task_is_no_attempt(
+    cluster: LocalCluster, asked: Asked, retries: list[Retry]
+) -> None:
+    """A task that inherited the context is not the operation's own."""
+
+    async def main() -> None:
+        tasks: list[Any] = []
+        started = asyncio.Event()
+        async with connect_async(cluster, asked) as client:
+
+            def select_once_more(what: str, command: str, address: Any) -> None:
+                selection = client._select_server(*first_asked(), *select_arguments())
+                tasks.append(asyncio.ensure_future(selection))
+                asked.hook = lambda *event: None
+                started.set()
+
+            with ExitStack() as blocking:
+                for mongos in cluster.mongos:
+                    blocking.enter_context(mongos.fail_command("find", block_time_ms=100))
+                asked.hook = select_once_more
+                operation = asyncio.ensure_future(client.test.nested.find_one())
+                await started.wait()
+                await tasks[0]
+                assert RUNNING, "the operation should still be running"
+                assert not has_failed()
+                await operation
+
+    run(main())
+    assert retries == []
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
+def test_a_cancelled_operation_leaves_nothing(
+    cluster: LocalCluster, asked: Asked, enabled: None
+) -> None:
+    """After a cancellation in mid-operation the task has no operation, and the next one works."""
+
+    async def main() -> None:
+        async with connect_async(cluster, asked) as client:
+            with ExitStack() as blocking:
+                for mongos in cluster.mongos:
+                    blocking.enter_context(mongos.fail_command(["find"], block_time_ms=200))
+                for _ in range(3):
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(client.test.nested.find_one(), 0.05)
+                        # These take a cancellation for a network error.
+                        assert VERSION < (4, 11)
+                    assert nothing_runs()
+            await client.test.nested.find_one()
+
+    run(main())
+
+
+def test_an_operation_that_was_never_finished() -> None:
+    """A coroutine that the garbage collector closes in another context raises nothing."""
+
+    class Pending:
+        def __await__(self) -> Any:
+            yield self
+
+    async def pending(loop: object) -> None:
+        await Pending()
+
+    loops = LoopObject(Attempts(_activation._state), _activation._state.memory, lambda: None)
+    for wrapped in loops.async_run(pending), loops.async_get_server(pending):
+        coroutine: Any = wrapped(Loop())
+        contextvars.copy_context().run(coroutine.send, None)
+        coroutine.close()
+        assert nothing_runs()
+
+
+class Loop:
+    """Holds what PyMongo's object holds."""
+
+    _client = _session = _server = _last_error = None
+
+
+@pytest.mark.parametrize("change", ["enable", "disable", "disable and enable"])
+def test_a_change_in_mid_operation(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, change: str
+) -> None:
+    """The operation goes on, and leaves nothing; what is on at its end still works."""
+    client = connect(retryReads=True)
+    events: list[Any] = []
+
+    def on_failure(what: str, command: str, address: Any) -> None:
+        if what == "failed" and not events:
+            events.append("failed")
+            if "disable" in change:
+                pymongo_deprio.disable()
+            if "enable" in change:
+                pymongo_deprio.enable(on_event=events.append)
+
+    asked.hook = on_failure
+    if "disable" in change:
+        pymongo_deprio.enable(on_event=events.append)
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        while not events:
+            knows_all(client)
+            # Where PyMongo alone goes back to the sick mongos, the operation fails.
+            with suppress(pymongo.errors.OperationFailure):
+                client.test.changes.find_one()
+    assert nothing_runs()
+    redirected = [event.failed for event in events[1:]]
+    assert redirected == ([(cluster.mongos[0].address,)] if "and" in change else [])
+    pymongo_deprio.disable()
+
+
+@needs_object
+def test_pymongo_keeps_its_own_list(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
+) -> None:
+    """Put aside for one selection, it is there afterwards, as it would be without us."""
+    client = connect()
+    lists: list[Any] = []
+
+    def note(what: str, command: str, address: Any) -> None:
+        if what == "started":
+            loop = next(iter(RUNNING))
+            lists.append((loop._address, getattr(loop, "_deprioritized_servers", None)))
+
+    with cluster.mongos[0].fail_command(["insert"], **RETRYABLE):
+        while not retries:
+            knows_all(client)
+            lists.clear()
+            asked.hook = note
+            client.test.lists.insert_one({})
+            asked.hook = lambda *event: None
+    sick = cluster.mongos[0].address
+    (_, before), (address, after) = lists
+    assert (before, address) == (None, None)
+    assert (
+        after is None if VERSION < (4, 7) else [one.description.address for one in after] == [sick]
+    )
+
+
+def test_a_fork_forgets_what_ran() -> None:
+    """Operations of the parent's other threads are none of the child's."""
+    RUNNING["a loop of another thread"] = None
+    _activation._state.after_fork()
+    assert nothing_runs()
+
+
+def test_operations_are_told_apart() -> None:
+    """Though they are lists, no two are equal, and each can be looked up."""
+    one, other = MethodOperation(), MethodOperation()
+    assert one != other
+    assert {one: 1, other: 2}[one] == 1
