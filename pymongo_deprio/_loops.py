@@ -188,8 +188,8 @@ class MethodOperation(Operation, list):  # type: ignore[type-arg]
 class LoopMethods:
     """Wraps methods of the client that are loops, and the selection of an attempt's server.
 
-    They have had the same parameters since 3.9; to pass these on by name costs half of what it
-    costs to pass on whatever comes. A context can be copied while an operation runs; so that
+    Their parameters have stayed since 3.9; to pass them on by name costs half of what it costs to
+    pass on whatever comes. A context can be copied while an operation runs; so that
     forgets its client when it ends.
     """
 
@@ -199,7 +199,7 @@ class LoopMethods:
         self._memory = memory
 
     def read(self, loop: Method) -> Method:
-        """Return what runs one read, for ``_retryable_read``."""
+        """Return what runs one read, for ``_retryable_read``. Up to 3.11 it takes more."""
         memory = self._memory
 
         def reading(  # noqa: PLR0917 - as PyMongo has them
@@ -209,6 +209,7 @@ class LoopMethods:
             session: Any,
             address: Any = None,
             retryable: Any = True,
+            **more: Any,
         ) -> Any:
             operation = MethodOperation(_TRUE)
             operation.client = client
@@ -217,7 +218,7 @@ class LoopMethods:
             try:
                 if not memory.is_empty:
                     self._attempts.begin(operation, retryable=retryable)
-                result = loop(client, func, read_pref, session, address, retryable)
+                result = loop(client, func, read_pref, session, address, retryable, **more)
                 if operation.topology is not None:
                     self._succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
