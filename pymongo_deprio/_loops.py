@@ -124,7 +124,6 @@ class LoopObject:
     def _operation(self, loop: Any) -> Operation:
         operation = Operation()
         operation.client = loop._client
-        operation.owner = self._here()
         operation.session = loop._session
         operation.name = getattr(loop, "_operation", None)  # from 4.7 on
         return operation
@@ -141,6 +140,7 @@ class LoopObject:
 
     def _before(self, operation: Operation, loop: Any) -> Lent | None:
         if operation.server is None:
+            operation.owner = self._here()
             self._attempts.begin(operation, retryable=loop._retryable)
             return self._attempts.first(operation, bound=loop._address)
         listed = getattr(loop, "_deprioritized_servers", None)  # from 4.7 on
@@ -159,6 +159,7 @@ def _lending(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent | N
     """Lend to the selection in this block, and put aside what PyMongo would leave out by itself."""
     bound, listed = loop._address, getattr(loop, "_deprioritized_servers", None)
     with lending(lent):
+        BEGINNING.set(None)  # a task that was created in the selection of another has its context
         loop._address = address
         if listed:
             loop._deprioritized_servers = None

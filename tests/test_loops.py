@@ -238,7 +238,8 @@ def test_an_operation_that_was_never_finished() -> None:
     async def pending(loop: object) -> None:
         await Pending()
 
-    loops = LoopObject(Attempts(_activation._state), _activation._state.memory, lambda: None)
+    memory = _activation._state.memory
+    loops = LoopObject(Attempts(_activation._state), memory, asyncio.current_task)
     for wrapped in loops.async_run(pending), loops.async_get_server(pending):
         coroutine: Any = wrapped(Loop())
         contextvars.copy_context().run(coroutine.send, None)
