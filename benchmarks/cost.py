@@ -13,7 +13,7 @@ from typing import Awaitable, Callable, Iterator
 
 import pymongo
 from clients import async_client, cooling, loop_of
-from measure import Batch, Patch, Row, alone, batch_of, compare, cost, enabled, main, turn
+from measure import MANY, Batch, Patch, Row, alone, batch_of, compare, cost, enabled, main, turn
 from pymongo import WriteConcern
 
 from pymongo_deprio.cluster import LocalCluster
@@ -24,20 +24,20 @@ WRITE_CONCERN = WriteConcern(w=1)
 
 def rows(quick: bool) -> Iterator[Row]:
     """Measure on a cluster of three mongoses."""
-    local, remote = (0.3, 1.0) if quick else (5.0, 25.0)
+    local, remote = (0.3, 1.0) if quick else (8.0, 75.0)
     with LocalCluster(mongos=3) as cluster, cluster.client(localThresholdMS=1000) as client:
         things = client.test.get_collection("cost", write_concern=WRITE_CONCERN)
         things.insert_one({})
         loop, find = batch_of(loop_of(client)), batch_of(things.find_one)
         insert = batch_of(lambda: things.insert_one({}))
-        yield row("retry loop", loop, local, clock=thread_time)
+        yield loop_row("retry loop", loop, local)
         yield row("find_one, own time", find, local, clock=thread_time)
         yield row("find_one", find, remote)
         yield row("insert_one", insert, remote)
         for count, words in enumerate(("nothing cooling", "one of three cooling")):
             patch = cooling(client, [one.address for one in cluster.mongos[:count]])
-            yield row(f"retry loop, {words}", loop, local, patch, clock=thread_time)
-            yield row(f"find_one, {words}", find, remote / 3, patch)
+            yield loop_row(f"retry loop, {words}", loop, local, patch)
+            yield row(f"find_one, {words}", find, remote / 5, patch)
         if hasattr(pymongo, "AsyncMongoClient"):
             yield from asynchronously(cluster, local, remote)
 
@@ -54,6 +54,14 @@ def row(
     return {"case": case, **cost(compare(first, second, seconds))}
 
 
+def loop_row(case: str, batch: Batch, seconds: float, patch: Patch = enabled) -> Row:
+    """Measure the retry loop, which waits for nothing."""
+    first, second = (
+        turn(side, batch, MANY, warm=MANY, clock=thread_time) for side in (alone, patch)
+    )
+    return {"case": case, **cost(compare(first, second, seconds))}
+
+
 def asynchronously(cluster: LocalCluster, local: float, remote: float) -> Iterator[Row]:
     """Measure the same of an AsyncMongoClient."""
     with async_client(cluster) as (client, run):
@@ -67,7 +75,7 @@ def asynchronously(cluster: LocalCluster, local: float, remote: float) -> Iterat
             return lambda times: run(batch(times))
 
         find = batch_of(things.find_one)
-        yield row("async, retry loop", batch_of(loop_of(client)), local, clock=thread_time)
+        yield loop_row("async, retry loop", batch_of(loop_of(client)), local)
         yield row("async, find_one, own time", find, local, clock=thread_time)
         yield row("async, find_one", find, remote)
         yield row("async, insert_one", batch_of(lambda: things.insert_one({})), remote)

@@ -18,9 +18,11 @@ Batch = Callable[[int], object]
 Patch = Callable[[], ContextManager[object]]
 Turn = Callable[[], float]
 
-# After each switch Python looks attributes up anew: the first 150 calls or so are slower.
+# After each switch Python looks attributes up anew: the first calls are slower.
 WARM = 200
 BATCH = 150
+MANY = 2000
+"""As warm-up and batch of what takes microseconds: it shows how Python runs when it has settled."""
 CERTAIN = 0.003
 
 
@@ -67,16 +69,22 @@ def batch_of(call: Callable[[], object]) -> Batch:
 
 
 def turn(
-    patch: Patch, batch: Batch, times: int = BATCH, *, clock: Callable[[], float] = perf_counter
+    patch: Patch,
+    batch: Batch,
+    times: int = BATCH,
+    *,
+    warm: int = WARM,
+    clock: Callable[[], float] = perf_counter,
 ) -> Turn:
     """Return what takes the time of one call in µs, the mean of a batch.
 
+    :param warm: how many calls go before.
     :param clock: `thread_time` for what waits for nothing: it leaves out other programs.
     """
 
     def measured() -> float:
         with patch():
-            batch(WARM)
+            batch(warm)
             began = clock()
             batch(times)
             return (clock() - began) / times * 1e6

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, cast
 
@@ -114,22 +115,30 @@ class Fed:
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """Note how long each attempt's selection takes, in µs."""
-        method = vars(type(self.client))["_select_server"]
+        owner, name = self._place()
+        method = vars(owner)[name]
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def timed(instance: Any, *args: Any, **kwargs: Any) -> Any:
             began = time.perf_counter()
             try:
-                # Bound anew each time, as PyMongo does: the wrapper decides then whether it sleeps.
-                return method.__get__(self.client)(*args, **kwargs)
+                # Bound anew each time, as PyMongo does.
+                return method.__get__(instance)(*args, **kwargs)
             finally:
                 self.selections.append((time.perf_counter() - began) * 1e6)
 
-        self.client._select_server = timed
+        setattr(owner, name, timed)
         try:
             yield
         finally:
-            del self.client._select_server
+            setattr(owner, name, method)
             self.selections.clear()
+
+    def _place(self) -> tuple[type, str]:
+        """Return where PyMongo's loop selects the server of an attempt."""
+        module = vars(sys.modules[type(self.client).__module__])
+        if "_ClientConnectionRetryable" in module:
+            return module["_ClientConnectionRetryable"], "_get_server"
+        return type(self.client), "_select_server"
 
 
 def retried(fed: Fed, number: int, seconds: float) -> Iterator[Row]:

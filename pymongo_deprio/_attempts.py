@@ -187,7 +187,8 @@ class Attempts:
                 self._observer.report(event)
         except Exception:  # noqa: BLE001 - whatever it is, the operation succeeded
             log_once("What an operation's success says could not be noted")
-        self._give_back_probe(operation)
+        finally:
+            self._give_back_probe(operation)
 
     def failed(self, operation: Operation, error: BaseException) -> None:
         """Let the session's next transaction begin elsewhere, if this operation ended one."""
@@ -196,7 +197,8 @@ class Attempts:
                 self._note(operation, error)
         except Exception:  # noqa: BLE001 - whatever it is, the caller gets PyMongo's error
             log_once("What an operation's error says could not be noted")
-        self._give_back_probe(operation)
+        finally:
+            self._give_back_probe(operation)
 
     def _note(self, operation: Operation, error: Any) -> None:
         if operation.was_held and error.has_error_label(OVERLOADED):

@@ -1,6 +1,6 @@
 """What is read inside PyMongo: arguments, errors, transactions and addresses.
 
-Its private names are known here and in ``_wrappers`` and ``_seams`` only.
+Its private names are known here, and where it is wrapped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import inspect
 import logging
 import sys
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Tuple
 
 if TYPE_CHECKING:
@@ -41,10 +42,13 @@ class Parameters:
             parameters = list(inspect.signature(function).parameters.values())[1:]
         except (TypeError, ValueError):  # nothing that tells its parameters
             parameters = []
+        kinds = {parameter.kind for parameter in parameters}
+        self.are_all = not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        """Whether nothing else can be given: a wrapper may hide what it passes on."""
         self._index = {
             parameter.name: index
             for index, parameter in enumerate(parameters)
-            if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+            if parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
         }
         self._defaults = {
             parameter.name: parameter.default
@@ -117,39 +121,14 @@ def is_starting_transaction(session: Any) -> bool:
 
 
 def last_error() -> BaseException | None:
-    """Return what the attempt before failed with, which PyMongo's retry loop keeps to itself.
+    """Return what the attempt before failed with, up to 4.5: a variable of PyMongo's retry loop.
 
-    Up to 4.5 it is a variable of the loop, from 4.6 on an attribute of what runs the loop. None
-    where it is not found.
+    None if it is not a loop that selects a server here, but another method of the client.
     """
     frame: FrameType | None = sys._getframe()
-    while frame is not None and _is_ours(frame):
+    while frame is not None and frame.f_globals.get("__name__") != "pymongo.mongo_client":
         frame = frame.f_back
-    while frame is not None and not _is_ours(frame):
-        error = _error_in(frame)
-        if isinstance(error, BaseException):
-            return error
-        frame = frame.f_back
-    return None
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return frame.f_globals.get("__package__") == __package__
-
-
-def _error_in(frame: FrameType) -> Any:
-    with contextlib.suppress(Exception):  # what else may stand in between
-        return _variable_of(frame)
-    return None
-
-
-def _variable_of(frame: FrameType) -> Any:
-    variables = (*frame.f_code.co_varnames, *frame.f_code.co_cellvars)
-    if "last_error" in variables:
-        return frame.f_locals.get("last_error")
-    if variables[:1] == ("self",):
-        return getattr(frame.f_locals.get("self"), "_last_error", None)
-    return None
+    return None if frame is None else frame.f_locals.get("last_error")
 
 
 def speaks_of_the_server(error: BaseException | None) -> bool:

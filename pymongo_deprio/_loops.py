@@ -43,14 +43,14 @@ class LoopObject:
 
         def running(loop: Any) -> Any:
             try:
-                RUNNING[loop] = None
+                RUNNING[id(loop)] = None
                 result = run(loop)
-                operation = RUNNING.pop(loop, None)
+                operation = RUNNING.pop(id(loop), None)
             except BaseException as error:
                 self._failed(loop, error)
                 raise
             if operation is not None:
-                self._attempts.succeeded(operation)
+                self._succeeded(operation, loop)
             return result
 
         return running
@@ -60,14 +60,14 @@ class LoopObject:
 
         async def running(loop: Any) -> Any:
             try:
-                RUNNING[loop] = None
+                RUNNING[id(loop)] = None
                 result = await run(loop)
-                operation = RUNNING.pop(loop, None)
+                operation = RUNNING.pop(id(loop), None)
             except BaseException as error:
                 self._failed(loop, error)
                 raise
             if operation is not None:
-                self._attempts.succeeded(operation)
+                self._succeeded(operation, loop)
             return result
 
         return running
@@ -83,12 +83,8 @@ class LoopObject:
                     return get_server(loop)
                 finally:
                     BEGINNING.set(None)
-            operation = self._operation_of(loop)
-            if operation is None:
-                return get_server(loop)
-            with self._attempt(operation, loop) as lent:
+            with self._attempt(loop) as operation:
                 operation.server = server = get_server(loop)
-            self._attempts.selected(operation, lent)
             return server
 
         return get
@@ -104,38 +100,35 @@ class LoopObject:
                     return await get_server(loop)
                 finally:
                     BEGINNING.set(None)
-            operation = self._operation_of(loop)
-            if operation is None:
-                return await get_server(loop)
-            with self._attempt(operation, loop) as lent:
+            with self._attempt(loop) as operation:
                 operation.server = server = await get_server(loop)
-            self._attempts.selected(operation, lent)
             return server
 
         return get
 
-    def _operation_of(self, loop: Any) -> Operation | None:
-        """Return the operation of a loop; None if it began before the patch was put on."""
-        operation = RUNNING.get(loop)
-        if operation is None and loop in RUNNING:
-            RUNNING[loop] = operation = self._operation(loop)
-        return operation
-
-    def _operation(self, loop: Any) -> Operation:
-        operation = Operation()
-        operation.client = loop._client
-        operation.session = loop._session
-        operation.name = getattr(loop, "_operation", None)  # from 4.7 on
-        return operation
-
-    def _attempt(self, operation: Operation, loop: Any) -> ContextManager[Lent | None]:
-        """Return the block in which to select the server of an attempt."""
+    @contextlib.contextmanager
+    def _attempt(self, loop: Any) -> Iterator[Operation]:
+        """Give the operation of a loop, to select the server of its next attempt in this block."""
+        if id(loop) not in RUNNING:  # it began before the patch was put on
+            yield Operation()
+            return
+        operation = RUNNING[id(loop)] or Operation()
+        RUNNING[id(loop)] = None  # while it refers to PyMongo
         try:
-            operation.server = loop._server
+            with self._lending(operation, loop) as lent:
+                yield operation
+            self._attempts.selected(operation, lent)
+        finally:
+            operation.forget()
+            RUNNING[id(loop)] = operation
+
+    def _lending(self, operation: Operation, loop: Any) -> ContextManager[Lent | None]:
+        try:
+            _learn(operation, loop)
             lent = self._before(operation, loop)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()
-            return contextlib.nullcontext()
+            return contextlib.nullcontext()  # with the list that PyMongo has
         return _lending(loop, lent, operation.home or loop._address)
 
     def _before(self, operation: Operation, loop: Any) -> Lent | None:
@@ -148,10 +141,21 @@ class LoopObject:
             operation, loop._last_error, bound=loop._address, listed=listed or ()
         )
 
+    def _succeeded(self, operation: Operation, loop: Any) -> None:
+        _learn(operation, loop)
+        self._attempts.succeeded(operation)
+
     def _failed(self, loop: Any, error: BaseException) -> None:
-        operation = RUNNING.pop(loop, None) or self._operation(loop)
-        operation.server = loop._server
+        operation = RUNNING.pop(id(loop), None) or Operation()
+        _learn(operation, loop)
         self._attempts.failed(operation, error)
+
+
+def _learn(operation: Operation, loop: Any) -> None:
+    operation.client = loop._client
+    operation.session = loop._session
+    operation.server = loop._server
+    operation.name = getattr(loop, "_operation", None)  # from 4.7 on
 
 
 @contextlib.contextmanager
@@ -189,9 +193,9 @@ class MethodOperation(Operation, list):  # type: ignore[type-arg]
 class LoopMethods:
     """Wraps methods of the client that are loops, and the selection of an attempt's server.
 
-    Their parameters have stayed since 3.9; to pass them on by name costs half of what it costs to
-    pass on whatever comes. A context can be copied while an operation runs; so that
-    forgets its client when it ends.
+    Their parameters have stayed since 3.9; to name them costs half of what it costs to pass on
+    whatever comes. They are passed on as PyMongo passes them, for wrappers of others below. A
+    context can be copied while an operation runs; so the operation forgets its client when it ends.
     """
 
     def __init__(self, attempts: Attempts, memory: Memory) -> None:
@@ -219,15 +223,17 @@ class LoopMethods:
             try:
                 if not memory.is_empty:
                     self._attempts.begin(operation, retryable=retryable)
-                result = loop(client, func, read_pref, session, address, retryable, **more)
+                result = loop(
+                    client, func, read_pref, session, address=address, retryable=retryable, **more
+                )
                 if operation.topology is not None:
-                    self._succeeded(operation)
+                    self._attempts.succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except BaseException as error:
                 self._failed(operation, error)
                 raise
             finally:
-                operation.client = operation.session = None
+                operation.client = operation.session = operation.server = operation.error = None
                 BEGINNING.reset(token)
 
         return reading
@@ -246,13 +252,13 @@ class LoopMethods:
                     self._attempts.begin(operation, retryable=retryable)
                 result = loop(client, retryable, func, session, bulk)
                 if operation.topology is not None:
-                    self._succeeded(operation)
+                    self._attempts.succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except BaseException as error:
                 self._failed(operation, error)
                 raise
             finally:
-                operation.client = operation.session = None
+                operation.client = operation.session = operation.server = operation.error = None
                 BEGINNING.reset(token)
 
         return writing
@@ -264,35 +270,32 @@ class LoopMethods:
         def select(client: Any, server_selector: Any, session: Any, address: Any = None) -> Any:
             operation = BEGINNING.get()
             if operation is None or operation.client is not client:
-                return select_server(client, server_selector, session, address)
+                return select_server(client, server_selector, session, address=address)
             if operation.server is None:
                 operation.selector = server_selector
                 if memory.is_empty:
-                    server = select_server(client, server_selector, session, address)
+                    server = select_server(client, server_selector, session, address=address)
                     operation.server = server
                     operation.clear()
                     return server
             elif not _is_retry(operation, server_selector, session):
-                return select_server(client, server_selector, session, address)
+                return select_server(client, server_selector, session, address=address)
             operation.clear()
-            lent = self._before(operation, address)
+            lent = self._lent(operation, address)
             with lending(lent):
-                operation.server = server = select_server(client, server_selector, session, address)
+                operation.server = server = select_server(
+                    client, server_selector, session, address=address
+                )
             self._attempts.selected(operation, lent)
             return server
 
         return select
 
-    def _succeeded(self, operation: MethodOperation) -> None:
-        self._attempts.succeeded(operation)
-        operation.error = None
-
     def _failed(self, operation: MethodOperation, error: BaseException) -> None:
         self._attempts.failed(operation, error)
-        operation.error = None
         operation.clear()
 
-    def _before(self, operation: Operation, address: object) -> Lent | None:
+    def _lent(self, operation: Operation, address: object) -> Lent | None:
         try:
             operation.owner = get_ident()
             if operation.server is None:

@@ -35,7 +35,7 @@ class Operation:
 
     # Defaults stand on the class: up to 4.5 one is made for each operation, and costs little.
     client: Any = None
-    """The client it runs on; None once it has ended."""
+    """The client it runs on; None once it has ended, and from 4.6 on between selections."""
     owner: object = None
     """The thread or task that it runs in."""
     session: Any = None
@@ -44,7 +44,7 @@ class Operation:
     server: Any = None
     """The server that the latest attempt was sent to."""
     selector: Any = None
-    """What its first selection asked for, where others have to be told from it."""
+    """What its first selection asked for, up to 4.5."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""
@@ -65,6 +65,10 @@ class Operation:
     is_probing: bool = False
     """Whether it was."""
 
+    def forget(self) -> None:
+        """Refer to nothing of PyMongo's any more."""
+        self.client = self.owner = self.session = self.server = self.error = None
+
     def fail(self, error: BaseException | None, *, suspicious: bool) -> None:
         """Note that the latest attempt failed.
 
@@ -78,10 +82,11 @@ class Operation:
         self.attempts += 1
 
 
-RUNNING: dict[Any, Operation | None] = {}
-"""The loops that run, from 4.6 on: from the first failure on each has an operation.
+RUNNING: dict[int, Operation | None] = {}
+"""The operations that run, from 4.6 on, by the id of PyMongo's object that runs the loop.
 
-PyMongo's objects take neither weak references nor further attributes.
+There is one only if it is needed, and it refers to nothing of PyMongo's: a task that is never
+finished is collected together with its client, and ends its operation then.
 """
 BEGINNING: ContextVar[Any] = ContextVar("pymongo_deprio_beginning", default=None)
 """Is true while the first selection of an operation runs, which has nothing to leave out.

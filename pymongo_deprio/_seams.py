@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import inspect
 import operator
 import sys
 from threading import get_ident
@@ -84,13 +85,12 @@ class Place:
             return [self._label]
         there = Parameters(self.function)
         held = self.held()
-        # Somebody's wrapper may take whatever comes, and tell nothing of what it wraps.
         lacking = [
-            f"the parameter {name!r} of" for name in parameters if there and name not in there
+            f"parameter {name!r} of" for name in parameters if there.are_all and name not in there
         ]
-        lacking += [f"the attribute {name!r} beside" for name in attributes if name not in held]
+        lacking += [f"attribute {name!r} beside" for name in attributes if name not in held]
         if attributes and there:
-            lacking.append("the call without arguments of")
+            lacking.append("call without arguments of")
         return [f"{what} {self._label}" for what in lacking]
 
     def held(self) -> set[str]:
@@ -154,9 +154,10 @@ def _loop_object(module: str, observer: Observer, *, asynchronous: bool) -> Iter
     run, get_server = loop.run, loop.get_server
     if asynchronous:
         run, get_server = loop.async_run, loop.async_get_server
-    for name, wrapper in ("_get_server", get_server), ("run", run):
-        place = Place(module, "_ClientConnectionRetryable", name)
-        yield _Wanted(place, _always(wrapper), attributes=_HELD_BY_LOOP)
+    place = Place(module, "_ClientConnectionRetryable", "_get_server")
+    yield _Wanted(place, _always(get_server), attributes=_HELD_BY_LOOP)
+    place = Place(module, "_ClientConnectionRetryable", "run")
+    yield _Wanted(place, _always(run), attributes=("_client",))
 
 
 def _loop_methods(module: str, client: str, observer: Observer) -> Iterator[_Wanted]:
@@ -187,7 +188,8 @@ def _always(wrapper: Wrapper) -> Callable[[Any], Wrapper]:
 def _names_in(function: Any) -> Sequence[str]:
     """Return the names that a function uses; none if it is not written in Python."""
     # On PyPy also such a function has a code, which has no names.
-    return getattr(getattr(function, "__code__", None), "co_names", ())
+    original = inspect.unwrap(function)
+    return getattr(getattr(original, "__code__", None), "co_names", ())
 
 
 def _module(name: str) -> ModuleType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Iterator
@@ -195,9 +196,33 @@ def test_a_changed_signature_is_a_missing_seam(monkeypatch: pytest.MonkeyPatch) 
     """Without a parameter that we rely on, PyMongo is left alone as well."""
     monkeypatch.setattr(TopologyDescription, "apply_selector", lambda self, selector: None)
     with pytest.raises(
-        UnsupportedPyMongoError, match=r"the parameter 'address' of .*apply_selector"
+        UnsupportedPyMongoError, match=r"no parameter 'address' of .*apply_selector"
     ):
         pymongo_deprio.enable(strict=True)
+
+
+def test_below_a_wrapper_that_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's wrapper that names some parameters, and passes on the others, hides no place."""
+    for owner, name in SEAMS:
+        monkeypatch.setattr(owner, name, partly(vars(owner)[name]))
+    assert seams() == SEAMS
+
+
+def partly(wrapped: Any) -> Any:
+    """Return a wrapper that tells of the instance only."""
+
+    def hiding(instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapped.__get__(instance, type(instance))(*args, **kwargs)
+
+    return hiding
+
+
+@pytest.mark.skipif(VERSION < (4, 6), reason="the loop is a method of the client only")
+def test_a_loop_whose_making_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's wrapper on the constructor does not hide what the object holds."""
+    owner = loop_object("MongoClient")
+    monkeypatch.setattr(owner, "__init__", functools.wraps(owner.__init__)(closure(owner.__init__)))
+    assert seams() == SEAMS
 
 
 def test_functions_that_use_no_names() -> None:
