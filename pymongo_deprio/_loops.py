@@ -223,9 +223,13 @@ class LoopMethods:
             try:
                 if not memory.is_empty:
                     self._attempts.begin(operation, retryable=retryable)
-                result = loop(
-                    client, func, read_pref, session, address=address, retryable=retryable, **more
-                )
+                if more:  # to pass it on in any case would cost as much as half of all this
+                    more.update(address=address, retryable=retryable)
+                    result = loop(client, func, read_pref, session, **more)
+                else:
+                    result = loop(
+                        client, func, read_pref, session, address=address, retryable=retryable
+                    )
                 if operation.topology is not None:
                     self._attempts.succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
