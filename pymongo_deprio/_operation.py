@@ -66,7 +66,7 @@ class Operation:
     """Whether it was."""
 
     def forget(self) -> None:
-        """Refer to nothing of PyMongo's any more."""
+        """Keep nothing alive any more that belongs to the client or to the task."""
         self.client = self.owner = self.session = self.server = self.error = None
 
     def fail(self, error: BaseException | None, *, suspicious: bool) -> None:
@@ -85,8 +85,8 @@ class Operation:
 RUNNING: dict[int, Operation | None] = {}
 """The operations that run, from 4.6 on, by the id of PyMongo's object that runs the loop.
 
-There is one only if it is needed, and it refers to nothing of PyMongo's: a task that is never
-finished is collected together with its client, and ends its operation then.
+There is one only if it is needed, and it keeps neither client nor task: one that is never finished
+is collected together with its client, and ends its operation then.
 """
 BEGINNING: ContextVar[Any] = ContextVar("pymongo_deprio_beginning", default=None)
 """Is true while the first selection of an operation runs, which has nothing to leave out.
