@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
     from pymongo_deprio import Address, Event
 
-TIMEOUT = 0.5
-"""Of a socket and of a connection, in seconds."""
+TIMEOUT = float(os.environ.get("CHAOS_TIMEOUT", "0.5"))
+"""Of a socket and of a connection, in seconds. On a machine that stalls for longer a well mongos
+looks like a sick one."""
 SELECTION = 2.0
 """How long a server is waited for, in seconds."""
 ATTEMPT = 2 * TIMEOUT
