@@ -24,7 +24,7 @@ WRITE_CONCERN = WriteConcern(w=1)
 
 def rows(quick: bool) -> Iterator[Row]:
     """Measure on a cluster of three mongoses."""
-    local, remote = (0.3, 1.0) if quick else (8.0, 75.0)
+    local, remote = (0.3, 1.0) if quick else (8.0, 40.0)
     with LocalCluster(mongos=3) as cluster, cluster.client(localThresholdMS=1000) as client:
         things = client.test.get_collection("cost", write_concern=WRITE_CONCERN)
         things.insert_one({})
