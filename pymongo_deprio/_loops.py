@@ -218,11 +218,10 @@ class LoopMethods:
         ) -> Any:
             operation = MethodOperation(_TRUE)
             operation.client = client
-            operation.session = session
             token = BEGINNING.set(operation)
             try:
                 if not memory.is_empty:
-                    self._attempts.begin(operation, retryable=retryable)
+                    self._begin(operation, session, retryable)
                 if more:  # to pass it on in any case would cost as much as half of all this
                     more.update(address=address, retryable=retryable)
                     result = loop(client, func, read_pref, session, **more)
@@ -234,10 +233,10 @@ class LoopMethods:
                     self._attempts.succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except BaseException as error:
-                self._failed(operation, error)
+                self._failed(operation, session, error)
                 raise
             finally:
-                operation.client = operation.session = operation.server = operation.error = None
+                operation.client = operation.server = None
                 BEGINNING.reset(token)
 
         return reading
@@ -249,20 +248,19 @@ class LoopMethods:
         def writing(client: Any, retryable: Any, func: Any, session: Any, bulk: Any) -> Any:
             operation = MethodOperation(_TRUE)
             operation.client = client
-            operation.session = session
             token = BEGINNING.set(operation)
             try:
                 if not memory.is_empty:
-                    self._attempts.begin(operation, retryable=retryable)
+                    self._begin(operation, session, retryable)
                 result = loop(client, retryable, func, session, bulk)
                 if operation.topology is not None:
                     self._attempts.succeeded(operation)
                 return result  # noqa: TRY300 - what succeeded is looked at once
             except BaseException as error:
-                self._failed(operation, error)
+                self._failed(operation, session, error)
                 raise
             finally:
-                operation.client = operation.session = operation.server = operation.error = None
+                operation.client = operation.server = None
                 BEGINNING.reset(token)
 
         return writing
@@ -276,27 +274,35 @@ class LoopMethods:
             if operation is None or operation.client is not client:
                 return select_server(client, server_selector, session, address=address)
             if operation.server is None:
-                operation.selector = server_selector
                 if memory.is_empty:
                     server = select_server(client, server_selector, session, address=address)
                     operation.server = server
                     operation.clear()
                     return server
-            elif not _is_retry(operation, server_selector, session):
+            elif last_error() is None:  # a command that a listener runs, or another thread's
                 return select_server(client, server_selector, session, address=address)
             operation.clear()
+            operation.session = session
             lent = self._lent(operation, address)
             with lending(lent):
                 operation.server = server = select_server(
                     client, server_selector, session, address=address
                 )
             self._attempts.selected(operation, lent)
+            operation.session = operation.error = None
             return server
 
         return select
 
-    def _failed(self, operation: MethodOperation, error: BaseException) -> None:
+    def _begin(self, operation: Operation, session: object, retryable: object) -> None:
+        operation.session = session
+        self._attempts.begin(operation, retryable=retryable)
+        operation.session = None
+
+    def _failed(self, operation: MethodOperation, session: object, error: BaseException) -> None:
+        operation.session = session
         self._attempts.failed(operation, error)
+        operation.session = operation.error = None
         operation.clear()
 
     def _lent(self, operation: Operation, address: object) -> Lent | None:
@@ -308,18 +314,6 @@ class LoopMethods:
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()
             return None
-
-
-def _is_retry(operation: Operation, server_selector: object, session: object) -> bool:
-    """Tell a retry from what else selects a server meanwhile.
-
-    That may be a command that a listener runs, or another thread with a copy of the context.
-    """
-    return (
-        server_selector is operation.selector
-        and session is operation.session
-        and last_error() is not None
-    )
 
 
 def _log_left_to_pymongo() -> None:

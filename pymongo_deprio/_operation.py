@@ -43,8 +43,6 @@ class Operation:
     """What it does; None where PyMongo does not tell."""
     server: Any = None
     """The server that the latest attempt was sent to."""
-    selector: Any = None
-    """What its first selection asked for, up to 4.5."""
     attempts: int = 1
     failed: tuple[Address, ...] = ()
     """Where attempts failed; the latest failure stands last."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pymongo
 import pytest
+from pymongo.read_preferences import ReadPreference
 from support import (
     HAS_ASYNC,
     HOST_UNREACHABLE,
@@ -61,8 +62,7 @@ def first_asked() -> tuple[Any, Any]:
     if HAS_OBJECT:
         loop = running_loop()
         return loop._server_selector, loop._session
-    operation = BEGINNING.get()
-    return operation.selector, operation.session
+    return ReadPreference.PRIMARY, None
 
 
 def has_failed() -> bool:
