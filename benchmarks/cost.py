@@ -8,8 +8,8 @@ whole one depends on all else that runs.
 
 from __future__ import annotations
 
-from time import perf_counter, thread_time
-from typing import Awaitable, Callable, Iterator
+from time import thread_time
+from typing import Any, Awaitable, Callable, Iterator
 
 import pymongo
 from clients import async_client, cooling, loop_of
@@ -20,6 +20,8 @@ from pymongo_deprio.cluster import LocalCluster
 
 # Does not wait for the journal: of the shorter round trip the patch is a larger part.
 WRITE_CONCERN = WriteConcern(w=1)
+SETTLED: dict[str, Any] = {"times": MANY, "warm": MANY, "clock": thread_time}
+"""For the retry loop, which waits for nothing."""
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -30,35 +32,21 @@ def rows(quick: bool) -> Iterator[Row]:
         things.insert_one({})
         loop, find = batch_of(loop_of(client)), batch_of(things.find_one)
         insert = batch_of(lambda: things.insert_one({}))
-        yield loop_row("retry loop", loop, local)
+        yield row("retry loop", loop, local, **SETTLED)
         yield row("find_one, own time", find, local, clock=thread_time)
         yield row("find_one", find, remote)
         yield row("insert_one", insert, remote)
         for count, words in enumerate(("nothing cooling", "one of three cooling")):
             patch = cooling(client, [one.address for one in cluster.mongos[:count]])
-            yield loop_row(f"retry loop, {words}", loop, local, patch)
+            yield row(f"retry loop, {words}", loop, local, patch, **SETTLED)
             yield row(f"find_one, {words}", find, remote / 5, patch)
         if hasattr(pymongo, "AsyncMongoClient"):
             yield from asynchronously(cluster, local, remote)
 
 
-def row(
-    case: str,
-    batch: Batch,
-    seconds: float,
-    patch: Patch = enabled,
-    clock: Callable[[], float] = perf_counter,
-) -> Row:
-    """Measure one kind of operation."""
-    first, second = (turn(side, batch, clock=clock) for side in (alone, patch))
-    return {"case": case, **cost(compare(first, second, seconds))}
-
-
-def loop_row(case: str, batch: Batch, seconds: float, patch: Patch = enabled) -> Row:
-    """Measure the retry loop, which waits for nothing."""
-    first, second = (
-        turn(side, batch, MANY, warm=MANY, clock=thread_time) for side in (alone, patch)
-    )
+def row(case: str, batch: Batch, seconds: float, patch: Patch = enabled, **options: Any) -> Row:
+    """Measure one kind of operation; the options are those of a turn."""
+    first, second = (turn(side, batch, **options) for side in (alone, patch))
     return {"case": case, **cost(compare(first, second, seconds))}
 
 
@@ -75,7 +63,7 @@ def asynchronously(cluster: LocalCluster, local: float, remote: float) -> Iterat
             return lambda times: run(batch(times))
 
         find = batch_of(things.find_one)
-        yield loop_row("async, retry loop", batch_of(loop_of(client)), local)
+        yield row("async, retry loop", batch_of(loop_of(client)), local, **SETTLED)
         yield row("async, find_one, own time", find, local, clock=thread_time)
         yield row("async, find_one", find, remote)
         yield row("async, insert_one", batch_of(lambda: things.insert_one({})), remote)

@@ -129,7 +129,7 @@ class LoopObject:
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()
             return contextlib.nullcontext()  # with the list that PyMongo has
-        return _lending(loop, lent, operation.home or loop._address)
+        return _put_aside(loop, lent, operation.home or loop._address)
 
     def _before(self, operation: Operation, loop: Any) -> Lent | None:
         if operation.server is None:
@@ -159,7 +159,7 @@ def _learn(operation: Operation, loop: Any) -> None:
 
 
 @contextlib.contextmanager
-def _lending(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent | None]:
+def _put_aside(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent | None]:
     """Lend to the selection in this block, and put aside what PyMongo would leave out by itself."""
     bound, listed = loop._address, getattr(loop, "_deprioritized_servers", None)
     with lending(lent):
@@ -196,6 +196,7 @@ class LoopMethods:
     Their parameters have stayed since 3.9; to name them costs half of what it costs to pass on
     whatever comes. They are passed on as PyMongo passes them, for wrappers of others below. A
     context can be copied while an operation runs; so the operation forgets its client when it ends.
+    Reads and writes are wrapped alike, in two pieces, as one more call would cost what this saves.
     """
 
     def __init__(self, attempts: Attempts, memory: Memory) -> None:
@@ -279,11 +280,14 @@ class LoopMethods:
                     operation.server = server
                     operation.clear()
                     return server
-            elif last_error() is None:  # a command that a listener runs, or another thread's
-                return select_server(client, server_selector, session, address=address)
+                error = None
+            else:
+                error = last_error()
+                if error is None:  # a command that a listener runs, or another thread's
+                    return select_server(client, server_selector, session, address=address)
             operation.clear()
             operation.session = session
-            lent = self._lent(operation, address)
+            lent = self._lent(operation, error, address)
             with lending(lent):
                 operation.server = server = select_server(
                     client, server_selector, session, address=address
@@ -305,12 +309,14 @@ class LoopMethods:
         operation.session = operation.error = None
         operation.clear()
 
-    def _lent(self, operation: Operation, address: object) -> Lent | None:
+    def _lent(
+        self, operation: Operation, error: BaseException | None, address: object
+    ) -> Lent | None:
         try:
             operation.owner = get_ident()
             if operation.server is None:
                 return self._attempts.first(operation, bound=address)
-            return self._attempts.retry(operation, last_error(), bound=address)
+            return self._attempts.retry(operation, error, bound=address)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()
             return None
