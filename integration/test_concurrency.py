@@ -102,9 +102,9 @@ for _ in range(20):
     with gevent.Timeout(0.001, False):
         for _ in range(100):
             client.test.greenlets.find_one()
-from pymongo_deprio._loops import RUNNING
-from pymongo_deprio._operation import BEGINNING, LENT
-assert RUNNING == {} and not BEGINNING.get() and LENT.get() is None
+from pymongo_deprio._loops import OPERATION
+from pymongo_deprio._operation import LENT
+assert OPERATION.get() is None and not LENT.get()
 client.test.greenlets.find_one()
 client.close()
 print("fine")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Callable, ContextManager, Iterator
 from pymongo_deprio._errors import UnsupportedPyMongoError, UnsupportedPyMongoWarning
 from pymongo_deprio._events import Stats
 from pymongo_deprio._memory import Memory
-from pymongo_deprio._operation import RUNNING
 from pymongo_deprio._options import Cooldown, Options, cooldown_of
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class _State:
         self._is_changing = False
 
     def after_fork(self) -> None:
-        RUNNING.clear()  # those of the parent's other threads never end here
         self.memory.after_fork()
         # Reentrant: a signal handler or a finalizer may come here while its own thread holds them.
         self._lock = threading.RLock()
@@ -163,7 +161,7 @@ class _State:
 
         try:
             for seam in _seams.find(self):
-                self._patches.append(Patch(*seam))
+                self._patches.append(Patch(seam.owner, seam.name, seam.wrapper, is_hot=seam.is_hot))
                 self._patches[-1].apply()
         except BaseException:
             self._unpatch()

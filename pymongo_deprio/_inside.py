@@ -12,10 +12,10 @@ import inspect
 import logging
 import sys
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Tuple
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from pymongo_deprio._events import Address
     from pymongo_deprio._operation import Operation
@@ -50,11 +50,6 @@ class Parameters:
             for index, parameter in enumerate(parameters)
             if parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
         }
-        self._defaults = {
-            parameter.name: parameter.default
-            for parameter in parameters
-            if parameter.default is not parameter.empty
-        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._index
@@ -62,19 +57,12 @@ class Parameters:
     def __len__(self) -> int:
         return len(self._index)
 
-    def get(self, name: str, args: Args, kwargs: Kwargs) -> Any:
-        """Return the argument of a call, or its default, or None where there is none."""
-        index = self._index.get(name, len(args))
-        if index < len(args):
-            return args[index]
-        return kwargs[name] if name in kwargs else self._defaults.get(name)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
 
-    def put(self, name: str, value: object, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """Return the arguments of a call with one of them changed."""
-        index = self._index[name]
-        if index < len(args):
-            return (*args[:index], value, *args[index + 1 :]), kwargs
-        return args, {**kwargs, name: value}
+    def index(self, name: str, default: int) -> int:
+        """Return the place of a parameter among the arguments."""
+        return self._index.get(name, default)
 
 
 def where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
@@ -129,6 +117,18 @@ def last_error() -> BaseException | None:
     while frame is not None and frame.f_globals.get("__name__") != "pymongo.mongo_client":
         frame = frame.f_back
     return None if frame is None else frame.f_locals.get("last_error")
+
+
+def locals_of_caller(code: CodeType | None, **known: object) -> dict[str, Any]:
+    """Return the variables of the nearest caller that runs this code and has these among them."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is code:
+            found = frame.f_locals
+            if all(found.get(name) is value for name, value in known.items()):
+                return found
+        frame = frame.f_back
+    return {}
 
 
 def speaks_of_the_server(error: BaseException | None) -> bool:

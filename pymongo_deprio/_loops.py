@@ -9,25 +9,30 @@ before an attempt has failed. Up to 4.5 loops are methods whose variables nobody
 from __future__ import annotations
 
 import contextlib
+from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator
 
-from pymongo_deprio._inside import last_error, log_once
-from pymongo_deprio._operation import BEGINNING, RUNNING, Operation, lending
+from pymongo_deprio._inside import last_error, locals_of_caller, log_once
+from pymongo_deprio._operation import LENT, Operation, lending
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from pymongo_deprio._attempts import Attempts
     from pymongo_deprio._memory import Memory
     from pymongo_deprio._operation import Lent
-    from pymongo_deprio._patching import Method
-
-_TRUE = (True,)
+    from pymongo_deprio._patching import Method, Switch
 
 # -- From 4.6 on: an object that runs the loop -----------------------------------------------------
 
 
 class LoopObject:
-    """Wraps the object that runs the loop: its ``run``, and ``_get_server`` for each attempt."""
+    """Wraps the object that runs the loop: its ``run``, and ``_get_server`` for each attempt.
+
+    The operation is kept among the variables of what runs it, so that it ends there, however it
+    does. It is made only if an attempt has failed, or something may be remembered for it.
+    """
 
     def __init__(self, attempts: Attempts, memory: Memory, here: Callable[[], object]) -> None:
         """Accompany operations.
@@ -37,69 +42,69 @@ class LoopObject:
         self._attempts = attempts
         self._memory = memory
         self._here = here
+        self._running: CodeType | None = None
 
-    def run(self, run: Method) -> Method:
+    def run(self, run: Method, switch: Switch) -> Method:
         """Return what runs one operation."""
 
         def running(loop: Any) -> Any:
+            kept: list[Operation] = []
             try:
-                RUNNING[id(loop)] = None
                 result = run(loop)
-                operation = RUNNING.pop(id(loop), None)
             except BaseException as error:
-                self._failed(loop, error)
+                if switch.is_on or kept:
+                    self._failed(loop, kept, error)
                 raise
-            if operation is not None:
-                self._succeeded(operation, loop)
+            if kept:
+                self._attempts.succeeded(kept[0])
             return result
 
+        self._running = running.__code__
         return running
 
-    def async_run(self, run: Method) -> Method:
+    def async_run(self, run: Method, switch: Switch) -> Method:
         """Return what runs one operation of an AsyncMongoClient."""
 
         async def running(loop: Any) -> Any:
+            kept: list[Operation] = []
             try:
-                RUNNING[id(loop)] = None
                 result = await run(loop)
-                operation = RUNNING.pop(id(loop), None)
             except BaseException as error:
-                self._failed(loop, error)
+                if switch.is_on or kept:
+                    self._failed(loop, kept, error)
                 raise
-            if operation is not None:
-                self._succeeded(operation, loop)
+            if kept:
+                self._attempts.succeeded(kept[0])
             return result
 
+        self._running = running.__code__
         return running
 
-    def get_server(self, get_server: Method) -> Method:
+    def get_server(self, get_server: Method, switch: Switch) -> Method:
         """Return what selects the server of one attempt."""
-        memory = self._memory
+        memory, lent = self._memory, LENT.get
 
         def get(loop: Any) -> Any:
-            if loop._last_error is None and memory.is_empty:
-                BEGINNING.set(True)
-                try:
-                    return get_server(loop)
-                finally:
-                    BEGINNING.set(None)
+            if loop._last_error is None and memory.is_empty and not lent():
+                return get_server(loop)
+            if not switch.is_on:
+                return get_server(loop)
             with self._attempt(loop) as operation:
                 operation.server = server = get_server(loop)
             return server
 
         return get
 
-    def async_get_server(self, get_server: Method) -> Method:
+    def async_get_server(self, get_server: Method, switch: Switch) -> Method:
         """Return what selects the server of one attempt of an AsyncMongoClient."""
-        memory = self._memory
+        memory, lent = self._memory, LENT.get
 
-        async def get(loop: Any) -> Any:
-            if loop._last_error is None and memory.is_empty:
-                BEGINNING.set(True)
-                try:
-                    return await get_server(loop)
-                finally:
-                    BEGINNING.set(None)
+        def get(loop: Any) -> Any:
+            if loop._last_error is None and memory.is_empty and not lent():
+                return get_server(loop)
+            return attempt(loop) if switch.is_on else get_server(loop)
+
+        async def attempt(loop: Any) -> Any:
             with self._attempt(loop) as operation:
                 operation.server = server = await get_server(loop)
             return server
@@ -109,22 +114,19 @@ class LoopObject:
     @contextlib.contextmanager
     def _attempt(self, loop: Any) -> Iterator[Operation]:
         """Give the operation of a loop, to select the server of its next attempt in this block."""
-        if id(loop) not in RUNNING:  # it began before the patch was put on
+        kept = locals_of_caller(self._running, loop=loop).get("kept")
+        if kept is None:  # it began before the patch was put on
             yield Operation()
             return
-        operation = RUNNING[id(loop)] or Operation()
-        RUNNING[id(loop)] = None  # while it refers to PyMongo
-        try:
-            with self._lending(operation, loop) as lent:
-                yield operation
-            self._attempts.selected(operation, lent)
-        finally:
-            operation.forget()
-            RUNNING[id(loop)] = operation
+        if not kept:
+            kept.append(_operation_of(loop))
+        operation: Operation = kept[0]
+        with self._lending(operation, loop) as lent:
+            yield operation
+        self._attempts.selected(operation, lent)
 
     def _lending(self, operation: Operation, loop: Any) -> ContextManager[Lent | None]:
         try:
-            _learn(operation, loop)
             lent = self._before(operation, loop)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()
@@ -141,21 +143,18 @@ class LoopObject:
             operation, loop._last_error, bound=loop._address, listed=listed or ()
         )
 
-    def _succeeded(self, operation: Operation, loop: Any) -> None:
-        _learn(operation, loop)
-        self._attempts.succeeded(operation)
-
-    def _failed(self, loop: Any, error: BaseException) -> None:
-        operation = RUNNING.pop(id(loop), None) or Operation()
-        _learn(operation, loop)
-        self._attempts.failed(operation, error)
+    def _failed(self, loop: Any, kept: list[Operation], error: BaseException) -> None:
+        # Taken out: the error's traceback holds what was kept.
+        self._attempts.failed(kept.pop() if kept else _operation_of(loop), error)
 
 
-def _learn(operation: Operation, loop: Any) -> None:
+def _operation_of(loop: Any) -> Operation:
+    operation = Operation()
     operation.client = loop._client
     operation.session = loop._session
     operation.server = loop._server
     operation.name = getattr(loop, "_operation", None)  # from 4.7 on
+    return operation
 
 
 @contextlib.contextmanager
@@ -163,7 +162,6 @@ def _put_aside(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent |
     """Lend to the selection in this block, and put aside what PyMongo would leave out by itself."""
     bound, listed = loop._address, getattr(loop, "_deprioritized_servers", None)
     with lending(lent):
-        BEGINNING.set(None)  # a task that was created in the selection of another has its context
         loop._address = address
         if listed:
             loop._deprioritized_servers = None
@@ -177,17 +175,8 @@ def _put_aside(loop: Any, lent: Lent | None, address: object) -> Iterator[Lent |
 
 # -- Up to 4.5: methods that are loops -------------------------------------------------------------
 
-
-class MethodOperation(Operation, list):  # type: ignore[type-arg]
-    """An operation that is true, as a list is, until its first selection is over.
-
-    Whether it is gets asked three times for each operation: C code answers at once.
-    """
-
-    # A list would be equal to others, and have no hash.
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__  # type: ignore[assignment]
+OPERATION: ContextVar[Operation | None] = ContextVar("pymongo_deprio_operation", default=None)
+"""The operation that runs."""
 
 
 class LoopMethods:
@@ -204,7 +193,7 @@ class LoopMethods:
         self._attempts = attempts
         self._memory = memory
 
-    def read(self, loop: Method) -> Method:
+    def read(self, loop: Method, switch: Switch) -> Method:
         """Return what runs one read, for ``_retryable_read``. Up to 3.11 it takes more."""
         memory = self._memory
 
@@ -217,9 +206,12 @@ class LoopMethods:
             retryable: Any = True,
             **more: Any,
         ) -> Any:
-            operation = MethodOperation(_TRUE)
+            if not switch.is_on:
+                more.update(address=address, retryable=retryable)
+                return loop(client, func, read_pref, session, **more)
+            operation = Operation()
             operation.client = client
-            token = BEGINNING.set(operation)
+            token = OPERATION.set(operation)
             try:
                 if not memory.is_empty:
                     self._begin(operation, session, retryable)
@@ -238,18 +230,20 @@ class LoopMethods:
                 raise
             finally:
                 operation.client = operation.server = None
-                BEGINNING.reset(token)
+                OPERATION.reset(token)
 
         return reading
 
-    def write(self, loop: Method) -> Method:
+    def write(self, loop: Method, switch: Switch) -> Method:
         """Return what runs one write, for ``_retry_internal`` or ``_retry_with_session``."""
         memory = self._memory
 
         def writing(client: Any, retryable: Any, func: Any, session: Any, bulk: Any) -> Any:
-            operation = MethodOperation(_TRUE)
+            if not switch.is_on:
+                return loop(client, retryable, func, session, bulk)
+            operation = Operation()
             operation.client = client
-            token = BEGINNING.set(operation)
+            token = OPERATION.set(operation)
             try:
                 if not memory.is_empty:
                     self._begin(operation, session, retryable)
@@ -262,30 +256,28 @@ class LoopMethods:
                 raise
             finally:
                 operation.client = operation.server = None
-                BEGINNING.reset(token)
+                OPERATION.reset(token)
 
         return writing
 
-    def select_server(self, select_server: Method) -> Method:
+    def select_server(self, select_server: Method, switch: Switch) -> Method:
         """Return what selects a server: a second time in one operation, since an attempt failed."""
-        memory = self._memory
+        memory, running, lent_now = self._memory, OPERATION.get, LENT.get
 
         def select(client: Any, server_selector: Any, session: Any, address: Any = None) -> Any:
-            operation = BEGINNING.get()
-            if operation is None or operation.client is not client:
+            operation = running()
+            if operation is None or operation.client is not client or not switch.is_on:
                 return select_server(client, server_selector, session, address=address)
             if operation.server is None:
-                if memory.is_empty:
+                if memory.is_empty and not lent_now():
                     server = select_server(client, server_selector, session, address=address)
                     operation.server = server
-                    operation.clear()
                     return server
                 error = None
             else:
                 error = last_error()
                 if error is None:  # a command that a listener runs, or another thread's
                     return select_server(client, server_selector, session, address=address)
-            operation.clear()
             operation.session = session
             lent = self._lent(operation, error, address)
             with lending(lent):
@@ -303,11 +295,10 @@ class LoopMethods:
         self._attempts.begin(operation, retryable=retryable)
         operation.session = None
 
-    def _failed(self, operation: MethodOperation, session: object, error: BaseException) -> None:
+    def _failed(self, operation: Operation, session: object, error: BaseException) -> None:
         operation.session = session
         self._attempts.failed(operation, error)
         operation.session = operation.error = None
-        operation.clear()
 
     def _lent(
         self, operation: Operation, error: BaseException | None, address: object

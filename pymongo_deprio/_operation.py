@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 
 from pymongo_deprio._cooldown import Suspicion
 
@@ -35,7 +35,7 @@ class Operation:
 
     # Defaults stand on the class: up to 4.5 one is made for each operation, and costs little.
     client: Any = None
-    """The client it runs on; None once it has ended, and from 4.6 on between selections."""
+    """The client it runs on; up to 4.5 None once it has ended."""
     owner: object = None
     """The thread or task that it runs in."""
     session: Any = None
@@ -63,10 +63,6 @@ class Operation:
     is_probing: bool = False
     """Whether it was."""
 
-    def forget(self) -> None:
-        """Keep nothing alive any more that belongs to the client or to the task."""
-        self.client = self.owner = self.session = self.server = self.error = None
-
     def fail(self, error: BaseException | None, *, suspicious: bool) -> None:
         """Note that the latest attempt failed.
 
@@ -80,28 +76,19 @@ class Operation:
         self.attempts += 1
 
 
-RUNNING: dict[int, Operation | None] = {}
-"""The operations that run, from 4.6 on, by the id of PyMongo's object that runs the loop.
-
-There is one only if it is needed, and it keeps neither client nor task: one that is never finished
-is collected together with its client, and ends its operation then.
-"""
-BEGINNING: ContextVar[Any] = ContextVar("pymongo_deprio_beginning", default=None)
-"""Is true while the first selection of an operation runs, which has nothing to leave out.
-
-Up to 4.5 it is the operation itself, and stays to be found until the operation ends.
-"""
-LENT: ContextVar[Lent | None] = ContextVar("pymongo_deprio_lent", default=None)
-"""What the selection that runs should leave out, if anything."""
+LENT: ContextVar[Sequence[Lent]] = ContextVar("pymongo_deprio_lent", default=())
+"""Holds what the selection that runs should leave out, if anything."""
 
 
 @contextlib.contextmanager
 def lending(lent: Lent | None) -> Iterator[None]:
     """Lend something to the selection in this block."""
-    token = LENT.set(lent)
+    lease = [] if lent is None else [lent]
+    token = LENT.set(lease)
     try:
         yield
     finally:
+        lease.clear()  # a task that was created in the selection has a copy of its context
         # A coroutine that was never finished is closed by the garbage collector, elsewhere.
         with contextlib.suppress(ValueError):
             LENT.reset(token)

@@ -20,8 +20,8 @@ from pymongo_deprio import _wrappers
 from pymongo_deprio._attempts import Attempts
 from pymongo_deprio._errors import UnsupportedPyMongoError
 from pymongo_deprio._inside import Parameters
+from pymongo_deprio._lending import Lending
 from pymongo_deprio._loops import LoopMethods, LoopObject
-from pymongo_deprio._operation import BEGINNING
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pymongo_deprio._attempts import Observer
     from pymongo_deprio._patching import Wrapper
 
+_OF_SELECTION = ("selector", "address", "custom_selector", "deprioritized_servers")
 _HELD_BY_LOOP = ("_client", "_session", "_retryable", "_address", "_server", "_last_error")
 # Without these it fetches no batch ahead.
 _HELD_BY_BULK = ("retrying", "current_run", "next_run")
@@ -40,7 +41,8 @@ class Seam(NamedTuple):
     owner: type
     name: str
     wrapper: Wrapper
-    asleep: Callable[[], bool] | None = None
+    is_hot: bool
+    """Whether every operation passes it."""
 
 
 def find(observer: Observer) -> list[Seam]:
@@ -61,11 +63,11 @@ def look(observer: Observer) -> tuple[list[Seam], list[str]]:
     missing = []
     for wanted in _wanted(observer):
         place = wanted.place
-        lacking = place.lacks(wanted.parameters, wanted.attributes)
+        lacking = place.lacks(wanted.parameters, wanted.attributes, wanted.known)
         missing += lacking
         if place.owner is not None and not lacking:
             wrapper = wanted.wrapper_of(place.function)
-            seams.append(Seam(place.owner, place.name, wrapper, wanted.asleep))
+            seams.append(Seam(place.owner, place.name, wrapper, wanted.is_hot))
     return seams, missing
 
 
@@ -80,7 +82,12 @@ class Place:
         self.owner: type | None = next(owners, None)
         self.function: Any = vars(self.owner)[name] if self.owner else None
 
-    def lacks(self, parameters: Iterable[str], attributes: Iterable[str] = ()) -> list[str]:
+    def lacks(
+        self,
+        parameters: Iterable[str],
+        attributes: Iterable[str] = (),
+        known: tuple[str, ...] | None = None,
+    ) -> list[str]:
         if self.owner is None or not hasattr(self.function, "__get__"):
             return [self._label]
         there = Parameters(self.function)
@@ -89,9 +96,12 @@ class Place:
             f"parameter {name!r} of" for name in parameters if there.are_all and name not in there
         ]
         lacking += [f"attribute {name!r} beside" for name in attributes if name not in held]
-        if attributes and there:
-            lacking.append("call without arguments of")
+        if known is not None and there.are_all and tuple(there) != known[: len(tuple(there))]:
+            lacking.append(f"call with no more than ({', '.join(known)}) of")
         return [f"{what} {self._label}" for what in lacking]
+
+    def takes(self, parameter: str) -> bool:
+        return self.owner is not None and parameter in Parameters(self.function)
 
     def held(self) -> set[str]:
         """Return what the instances of its class have as attributes."""
@@ -107,14 +117,16 @@ class _Wanted(NamedTuple):
     place: Place
     wrapper_of: Callable[[Any], Wrapper]
     parameters: tuple[str, ...] = ()
-    asleep: Callable[[], bool] | None = None
+    known: tuple[str, ...] | None = None
+    """All parameters that it may have, in their order; None if it may have any."""
     attributes: tuple[str, ...] = ()
     """What its instances hold, where that stands for parameters."""
+    is_hot: bool = True
 
 
 def _wanted(observer: Observer) -> Iterator[_Wanted]:
     place = Place("pymongo.topology_description", "TopologyDescription", "apply_selector")
-    yield _Wanted(place, _always(_wrappers.selection), ("address",), BEGINNING.get)
+    yield _Wanted(place, _always(_wrappers.selection), _OF_SELECTION[:3], _OF_SELECTION)
     # Where the class is, since 4.9 another module; pymongo.MongoClient may have been replaced.
     client = getattr(_module("pymongo.mongo_client"), "MongoClient", None)
     package = getattr(client, "__module__", "pymongo.mongo_client").rpartition(".")[0]
@@ -129,21 +141,23 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
     module = f"{package}.mongo_client"
 
     def lending(function: Any) -> Wrapper:
-        return twin(_wrappers.Lending(function))  # type: ignore[no-any-return]
+        return twin(Lending(function))  # type: ignore[no-any-return]
 
-    for method in "select_server", "select_servers":
-        # A first attempt has nothing to leave out, and does not pay for this wrapper.
-        yield _Wanted(Place(module, "Topology", method), lending, asleep=BEGINNING.get)
+    select_servers = Place(module, "Topology", "select_servers")
+    yield _Wanted(select_servers, lending)
+    if not select_servers.takes("deprioritized_servers"):  # else it is given what this one is
+        yield _Wanted(Place(module, "Topology", "select_server"), lending)
     if hasattr(_module(module), "_ClientConnectionRetryable") or asynchronous:
         yield from _loop_object(module, observer, asynchronous=asynchronous)
     else:
         yield from _loop_methods(module, client, observer)
     resume = twin(_wrappers.Resume(observer.memory))
     stream = "AsyncChangeStream" if asynchronous else "ChangeStream"
-    yield _Wanted(Place(f"{package}.change_stream", stream, "_create_cursor"), _always(resume))
+    place = Place(f"{package}.change_stream", stream, "_create_cursor")
+    yield _Wanted(place, _always(resume), is_hot=False)
     bulk = bulk_that_fetches_ahead(package, "_AsyncBulk" if asynchronous else "_Bulk")
     if bulk is not None:
-        yield _Wanted(bulk, _always(_wrappers.bulk_attempt), ("generator",))
+        yield _Wanted(bulk, _always(_wrappers.bulk_attempt), ("generator",), is_hot=False)
 
 
 def _loop_object(module: str, observer: Observer, *, asynchronous: bool) -> Iterator[_Wanted]:
@@ -155,9 +169,9 @@ def _loop_object(module: str, observer: Observer, *, asynchronous: bool) -> Iter
     if asynchronous:
         run, get_server = loop.async_run, loop.async_get_server
     place = Place(module, "_ClientConnectionRetryable", "_get_server")
-    yield _Wanted(place, _always(get_server), attributes=_HELD_BY_LOOP)
+    yield _Wanted(place, _always(get_server), known=(), attributes=_HELD_BY_LOOP)
     place = Place(module, "_ClientConnectionRetryable", "run")
-    yield _Wanted(place, _always(run), attributes=("_client",))
+    yield _Wanted(place, _always(run), known=(), attributes=("_client",))
 
 
 def _loop_methods(module: str, client: str, observer: Observer) -> Iterator[_Wanted]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
-from pymongo_deprio._inside import Args, Kwargs, Parameters, address_of_cursor, addresses, without
-from pymongo_deprio._operation import LENT, Lent, lending
+from pymongo_deprio._inside import address_of_cursor, addresses, without
+from pymongo_deprio._operation import LENT, Lent
 from pymongo_deprio._selection import select
 
 if TYPE_CHECKING:
     from pymongo_deprio._events import Address
     from pymongo_deprio._memory import Memory
-    from pymongo_deprio._patching import Method
+    from pymongo_deprio._patching import Method, Switch
 
 # Deprioritization has a meaning where there is a choice: a single server and a load balancer ignore
 # it, and in an unknown topology nothing is suitable.
@@ -32,24 +32,25 @@ class Resume:
         """Remember where the stream failed, for that long."""
         self._memory = memory
 
-    def sync(self, create_cursor: Method) -> Method:
+    def sync(self, create_cursor: Method, switch: Switch) -> Method:
         """Return what creates the cursor of a change stream."""
 
         def create(stream: Any, *args: Any, **kwargs: Any) -> Any:
             failed = address_of_cursor(stream)
-            if failed is None:  # the first one: while others resume, operations have to look here
+            # The first one has none: while others resume, operations have to look here.
+            if failed is None or not switch.is_on:
                 return create_cursor(stream, *args, **kwargs)
             with self._memory.resuming(get_ident(), failed):
                 return create_cursor(stream, *args, **kwargs)
 
         return create
 
-    def asynchronous(self, create_cursor: Method) -> Method:
+    def asynchronous(self, create_cursor: Method, switch: Switch) -> Method:
         """Return what creates the cursor of a change stream of an AsyncMongoClient."""
 
         async def create(stream: Any, *args: Any, **kwargs: Any) -> Any:
             failed = address_of_cursor(stream)
-            if failed is None:
+            if failed is None or not switch.is_on:
                 return await create_cursor(stream, *args, **kwargs)
             with self._memory.resuming(asyncio.current_task(), failed):
                 return await create_cursor(stream, *args, **kwargs)
@@ -60,7 +61,7 @@ class Resume:
 # -- Bulk write: around each attempt to do what is left of it --------------------------------------
 
 
-def bulk_attempt(execute_command: Method) -> Method:
+def bulk_attempt(execute_command: Method, switch: Switch) -> Method:
     """Wrap ``_Bulk._execute_command``, sync or async: a retry does all batches, not one.
 
     Before a batch is sent, PyMongo fetches the one after it, but not in a retry, where it has been.
@@ -68,7 +69,7 @@ def bulk_attempt(execute_command: Method) -> Method:
     """
 
     def execute(bulk: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        if bulk.retrying and not bulk.current_run:
+        if switch.is_on and bulk.retrying and not bulk.current_run:
             bulk.current_run = next(generator)
             bulk.next_run = next(generator, None)
         return execute_command(bulk, generator, *args, **kwargs)
@@ -79,91 +80,65 @@ def bulk_attempt(execute_command: Method) -> Method:
 # -- Selection -------------------------------------------------------------------------------------
 
 
-def selection(apply_selector: Method) -> Method:
+def selection(apply_selector: Method, switch: Switch) -> Method:
     """Wrap ``TopologyDescription.apply_selector``, which from now on takes a list everywhere.
 
-    The original stays the one that decides.
+    The original stays the one that decides. It is called as PyMongo calls it.
     """
+    lent_now = LENT.get
 
-    def apply(description: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        args, kwargs, lent = _lent_to(description, args, kwargs)
-        address = args[1] if len(args) > 1 else kwargs.get("address")
-        kind = description.topology_type_name
-        if lent is None or address or kind not in _TOPOLOGIES_WITH_A_CHOICE:
-            return apply_selector(description, *args, **kwargs)  # type: ignore[no-any-return]
-
-        def suitable(left_out: frozenset[Address]) -> list[Any]:
-            if not left_out:
-                return apply_selector(description, *args, **kwargs)  # type: ignore[no-any-return]
-            try:
-                # A private copy: what others see of the topology stays as it is.
-                reduced = without(description, left_out)
-                return apply_selector(reduced, *args, **kwargs)  # type: ignore[no-any-return]
-            except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
-                _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
-                return []
-
-        there = description._server_descriptions.keys()
-        servers = select(suitable, lent.failed, there, lent.cooling, sharded=kind == "Sharded")
-        if lent.probe is None:
-            return servers
-        return [server for server in servers if server.address == lent.probe] or servers
+    def apply(
+        description: Any,
+        selector: Any,
+        address: Any = None,
+        custom_selector: Any = None,
+        deprioritized_servers: Any = None,
+    ) -> Any:
+        if not deprioritized_servers and not lent_now():
+            return apply_selector(description, selector, address, custom_selector=custom_selector)
+        more = {"custom_selector": custom_selector}
+        if switch.is_on:
+            lent = _lent_to(description, deprioritized_servers)
+            if lent is not None and not address and _has_a_choice(description):
+                return _select(lent, description, apply_selector, selector, address, **more)
+        elif deprioritized_servers:
+            more["deprioritized_servers"] = deprioritized_servers
+        return apply_selector(description, selector, address, **more)
 
     return apply
 
 
-def _lent_to(description: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs, Lent | None]:
-    """Return a call's arguments without the list, and what to leave out: by it, or what is lent."""
-    given = None
-    if "deprioritized_servers" in kwargs:
-        # A copy, as the dictionary may be the caller's own (Python 3.8).
-        kwargs = dict(kwargs)
-        given = kwargs.pop("deprioritized_servers")
-    if len(args) > 3:  # noqa: PLR2004 - its place, on the versions that have it
-        args, given = args[:3] + args[4:], args[3]
+def _lent_to(description: Any, given: Any) -> Lent | None:
+    """Return what a selection leaves out: what is given to it, or else what is lent to it."""
     if given:
-        return args, kwargs, Lent(None, addresses(given))
-    lent = LENT.get()
-    if lent is not None and lent.topology is getattr(description, "_topology_settings", None):
-        return args, kwargs, lent
-    return args, kwargs, None
+        return Lent(None, addresses(given))
+    for lent in LENT.get():
+        if lent.topology is getattr(description, "_topology_settings", None):
+            return lent
+    return None
 
 
-class Lending:
-    """Wraps ``Topology.select_server`` and ``select_servers``, which take a list everywhere."""
+def _has_a_choice(description: Any) -> bool:
+    return description.topology_type_name in _TOPOLOGIES_WITH_A_CHOICE
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        """Wrap the original, for the names of its parameters."""
-        self._parameters = Parameters(method)
 
-    def sync(self, select: Method) -> Method:
-        """Return what selects, and lends the given list for that long."""
+def _select(
+    lent: Lent, description: Any, apply_selector: Method, *args: Any, **kwargs: Any
+) -> list[Any]:
+    def suitable(left_out: frozenset[Address]) -> list[Any]:
+        if not left_out:
+            return apply_selector(description, *args, **kwargs)  # type: ignore[no-any-return]
+        try:
+            # A private copy: what others see of the topology stays as it is.
+            reduced = without(description, left_out)
+            return apply_selector(reduced, *args, **kwargs)  # type: ignore[no-any-return]
+        except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
+            _log.debug("Selection without %s failed", tuple(left_out), exc_info=True)
+            return []
 
-        def lend(topology: Any, *args: Any, **kwargs: Any) -> Any:
-            deprioritized, args, kwargs = self._take(args, kwargs)
-            if not deprioritized:
-                return select(topology, *args, **kwargs)
-            with lending(Lent(topology._settings, deprioritized)):
-                return select(topology, *args, **kwargs)
-
-        return lend
-
-    def asynchronous(self, select: Method) -> Method:
-        """Return what does the same for a topology of an AsyncMongoClient."""
-
-        async def lend(topology: Any, *args: Any, **kwargs: Any) -> Any:
-            deprioritized, args, kwargs = self._take(args, kwargs)
-            if not deprioritized:
-                return await select(topology, *args, **kwargs)
-            with lending(Lent(topology._settings, deprioritized)):
-                return await select(topology, *args, **kwargs)
-
-        return lend
-
-    def _take(self, args: Args, kwargs: Kwargs) -> tuple[tuple[Address, ...], Args, Kwargs]:
-        given = self._parameters.get("deprioritized_servers", args, kwargs)
-        if "deprioritized_servers" in self._parameters:
-            args, kwargs = self._parameters.put("deprioritized_servers", None, args, kwargs)
-        else:
-            kwargs = {key: kwargs[key] for key in kwargs if key != "deprioritized_servers"}
-        return addresses(given or ()), args, kwargs
+    there = description._server_descriptions.keys()
+    is_sharded = description.topology_type_name == "Sharded"
+    servers = select(suitable, lent.failed, there, lent.cooling, sharded=is_sharded)
+    if lent.probe is None:
+        return servers
+    return [server for server in servers if server.address == lent.probe] or servers

@@ -21,7 +21,7 @@ LAYERS = [
     {"_patching"},
     {"_inside"},
     {"_attempts"},
-    {"_loops", "_wrappers"},
+    {"_lending", "_loops", "_wrappers"},
     {"_seams"},
     {"_activation", "_faults"},
     {"__init__"},

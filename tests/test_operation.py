@@ -33,10 +33,18 @@ def test_a_list_is_lent_for_one_block() -> None:
     """Within it another one may be lent; other contexts see none of them."""
     with lending(A_LIST):
         with lending(None):
-            assert LENT.get() is None
-        assert LENT.get() is A_LIST
-        assert contextvars.Context().run(LENT.get) is None
-    assert LENT.get() is None
+            assert not LENT.get()
+        assert LENT.get() == [A_LIST]
+        assert not contextvars.Context().run(LENT.get)
+    assert not LENT.get()
+
+
+def test_a_context_that_was_copied_in_the_block() -> None:
+    """What was lent ends with the block for a thread or task, too, that began in it."""
+    with lending(A_LIST):
+        elsewhere = contextvars.copy_context()
+        assert elsewhere.run(LENT.get) == [A_LIST]
+    assert not elsewhere.run(LENT.get)
 
 
 def test_a_block_that_ends_in_another_context() -> None:
@@ -45,4 +53,5 @@ def test_a_block_that_ends_in_another_context() -> None:
     elsewhere = contextvars.copy_context()
     elsewhere.run(block.__enter__)
     block.__exit__(None, None, None)
-    assert LENT.get() is None
+    assert not LENT.get()
+    assert not elsewhere.run(LENT.get)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
-from pymongo_deprio._patching import Patch
+from pymongo_deprio._patching import Method, Patch, Switch
 
 
 class Base:
@@ -24,38 +24,44 @@ def owner() -> type:
     return type("Owner", (), dict(vars(Base)))
 
 
-def ten_more(method: Any) -> Any:
+def ten_more(method: Method, switch: Switch) -> Method:
     """Return ten more than the original."""
 
     def more(instance: Any, value: int) -> Any:
         assert type(instance).__name__ == "Owner"
-        return method(instance, value) + 10
+        return method(instance, value) + (10 if switch.is_on else 0)
 
     return more
 
 
-def test_apply_and_remove(owner: Any) -> None:
+@pytest.fixture(params=[True, False], ids=["a function", "a proxy"])
+def patch_of(request: pytest.FixtureRequest) -> Callable[..., Patch]:
+    """Return what makes a patch of a method, of either kind."""
+    return lambda owner, wrapper=ten_more: Patch(owner, "method", wrapper, is_hot=request.param)
+
+
+def test_apply_and_remove(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """The wrapper works while it is on; afterwards the attribute is the identical original."""
     original = vars(owner)["method"]
     for _ in range(10):
         assert owner().method(1) == 2
-        patch = Patch(owner, "method", ten_more)
+        patch = patch_of(owner)
         patch.apply()
         assert owner().method(1) == 12
         patch.remove()
         assert vars(owner)["method"] is original
 
 
-def test_looks_like_the_original(owner: Any) -> None:
+def test_looks_like_the_original(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """Name and docstring of the attribute stay."""
-    Patch(owner, "method", ten_more).apply()
+    patch_of(owner).apply()
     assert owner.method.__name__ == "method"
     assert owner.method.__doc__ == "Return twice the value."
 
 
-def test_called_as_a_function(owner: Any) -> None:
+def test_called_as_a_function(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """What is got from the class takes the instance as an argument, on or off."""
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     method = owner.method
     assert method(owner(), 1) == 12
@@ -65,7 +71,7 @@ def test_called_as_a_function(owner: Any) -> None:
     assert method(owner(), 1) == 2
 
 
-def test_on_top_of_a_wrapper_that_must_be_bound(owner: Any) -> None:
+def test_on_top_of_a_wrapper_that_must_be_bound(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """Somebody's descriptor below ours gets the instance by being bound, as without us."""
 
     class Descriptor:
@@ -76,9 +82,11 @@ def test_on_top_of_a_wrapper_that_must_be_bound(owner: Any) -> None:
             raise AssertionError(args)
 
     owner.method = Descriptor()
-    Patch(
-        owner, "method", lambda method: lambda instance, value: method(instance, value)[1]
-    ).apply()
+
+    def second(method: Method, switch: Switch) -> Method:
+        return lambda instance, value: method(instance, value)[1]
+
+    patch_of(owner, second).apply()
     assert owner().method(1) == 1
 
 
@@ -91,9 +99,9 @@ def closure(wrapped: Any) -> Any:
     return on_top
 
 
-def test_somebody_on_top(owner: Any) -> None:
+def test_somebody_on_top(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """Below another wrapper ours does nothing any more; a later patch goes on top, and off."""
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     owner.method = on_top = closure(vars(owner)["method"])
     assert owner().method(1) == 112
@@ -101,65 +109,54 @@ def test_somebody_on_top(owner: Any) -> None:
     assert vars(owner)["method"] is on_top
     assert owner().method(1) == 102
     for _ in range(3):
-        again = Patch(owner, "method", ten_more)
+        again = patch_of(owner)
         again.apply()
         assert owner().method(1) == 112
         again.remove()
         assert vars(owner)["method"] is on_top
 
 
-def test_somebody_on_top_who_went_away(owner: Any) -> None:
+def test_somebody_on_top_who_went_away(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """When another wrapper is gone and lays our dead one open, the next patch clears it away."""
     original = vars(owner)["method"]
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     ours = vars(owner)["method"]
     owner.method = closure(ours)
     patch.remove()
     owner.method = ours
     assert owner().method(1) == 2
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     assert owner().method(1) == 12
     patch.remove()
     assert vars(owner)["method"] is original
 
 
-def test_somebody_who_was_there_before_and_goes_away(owner: Any) -> None:
+def test_somebody_who_was_there_before_and_goes_away(
+    owner: Any, patch_of: Callable[..., Patch]
+) -> None:
     """A wrapper below ours that is taken off over our head takes ours with it; the next works."""
     original = vars(owner)["method"]
     owner.method = closure(original)
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     assert owner().method(1) == 112
     owner.method = original
     assert owner().method(1) == 2
     patch.remove()
     assert vars(owner)["method"] is original
-    again = Patch(owner, "method", ten_more)
+    again = patch_of(owner)
     again.apply()
     assert owner().method(1) == 12
     again.remove()
     assert vars(owner)["method"] is original
 
 
-def test_removed_attribute(owner: Any) -> None:
+def test_removed_attribute(owner: Any, patch_of: Callable[..., Patch]) -> None:
     """An attribute that somebody deleted is not brought back by taking the wrapper off."""
-    patch = Patch(owner, "method", ten_more)
+    patch = patch_of(owner)
     patch.apply()
     del owner.method
     patch.remove()
     assert "method" not in vars(owner)
-
-
-def test_asleep(owner: Any) -> None:
-    """While a wrapper is asleep the original is called without it."""
-    asleep = False
-    patch = Patch(owner, "method", ten_more, lambda: asleep)
-    patch.apply()
-    assert owner().method(1) == 12
-    asleep = True
-    assert owner().method(1) == 2
-    asleep = False
-    assert owner().method(1) == 12
-    patch.remove()

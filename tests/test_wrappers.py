@@ -27,8 +27,6 @@ from support import (
     wait_until,
 )
 
-from pymongo_deprio._inside import Parameters
-
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
 TWO_MONGOSES = {A: "mongos", B: "mongos"}
 REPLICA_SET = {A: "primary", B: "secondary", C: "secondary"}
@@ -351,33 +349,7 @@ def test_an_asynchronous_topology() -> None:
     run(main())
 
 
-# -- Parameters by name ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def parameters() -> Parameters:
-    """Return the parameters of a method with two."""
-
-    def method(self: Any, first: Any, second: Any = None) -> None: ...
-
-    return Parameters(method)
-
-
-def test_parameters_are_read_by_name(parameters: Parameters) -> None:
-    """An argument is found whether it was passed by place or by name."""
-    assert parameters.get("second", (1, 2), {}) == 2
-    assert parameters.get("second", (1,), {"second": 3}) == 3
-    assert parameters.get("second", (1,), {}) is None
-    assert "second" in parameters
-    assert "third" not in parameters
-
-
-def test_parameters_are_replaced_by_name(parameters: Parameters) -> None:
-    """An argument is replaced where it was passed, and added by name otherwise."""
-    named: dict[str, Any] = {}
-    assert parameters.put("second", 9, (1, 2), named) == ((1, 9), {})
-    assert parameters.put("second", 9, (1,), named) == ((1,), {"second": 9})
-    assert named == {}
+# -- Whoever calls --------------------------------------------------------------------------------
 
 
 def test_the_arguments_of_the_caller_stay_as_they_are() -> None:
