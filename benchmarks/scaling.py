@@ -17,7 +17,7 @@ MEASURED = 320  # by 64 threads as by one
 
 def rows(quick: bool) -> Iterator[Row]:
     """Find with 1, 4, 16 and 64 threads of one client, and with as many tasks."""
-    numbers, seconds = ([1, 64], 0.3) if quick else ([1, 4, 16, 64], 8.0)
+    numbers, seconds = ([1, 64], 0.3) if quick else ([1, 4, 16, 64], 20.0)
     with LocalCluster() as cluster:
         for number in numbers:
             with ThreadPoolExecutor(number) as pool, cluster.client(

@@ -72,14 +72,15 @@ class Attempts:
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             log_once("An operation does not probe, since it is not known whether it is retried")
 
-    def first(self, operation: Operation, *, bound: object) -> Lent | None:
+    def first(self, operation: Operation, *, here: int, bound: object) -> Lent | None:
         """Let an operation begin elsewhere than what is remembered to be sick.
 
+        :param here: the thread or task that it runs in.
         :param bound: the address that it has to go to, if there is one.
         """
         if type_of_topology(operation.client) != "Sharded" or _is_bound(operation, bound):
             return None
-        failed = self._memory.resumes(operation.owner)
+        failed = self._memory.resumes(here)
         session = operation.session
         if session is not None and is_starting_transaction(session):
             failed += self._memory.begins_transaction(session)

@@ -31,7 +31,7 @@ def of_this_pymongo() -> list[Fault]:
     # Up to 3.10 a server that failed is forgotten until it answers again, so nobody goes back.
     forgets = not hasattr(MongoClient, "_retry_internal")
     apply_selector = getattr(TopologyDescription, "apply_selector", None)
-    before_window = "deprioritized_servers" in Parameters(apply_selector)
+    before_window = "deprioritized_servers" in Parameters(apply_selector).names
     on_overload = hasattr(ClientOptions, "enable_overload_retargeting")
     package = MongoClient.__module__.rpartition(".")[0]
     fetches_ahead = bulk_that_fetches_ahead(package, "_Bulk") is not None

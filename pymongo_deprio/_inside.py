@@ -5,6 +5,7 @@ Its private names are known here, and where it is wrapped.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import functools
@@ -12,16 +13,13 @@ import inspect
 import logging
 import sys
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Iterable
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from pymongo_deprio._events import Address
     from pymongo_deprio._operation import Operation
-
-Args = Tuple[Any, ...]
-Kwargs = Dict[str, Any]
 
 TRANSIENT = "TransientTransactionError"
 OVERLOADED = "SystemOverloadedError"
@@ -45,24 +43,11 @@ class Parameters:
         kinds = {parameter.kind for parameter in parameters}
         self.are_all = not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
         """Whether nothing else can be given: a wrapper may hide what it passes on."""
-        self._index = {
-            parameter.name: index
-            for index, parameter in enumerate(parameters)
+        self.names = tuple(
+            parameter.name
+            for parameter in parameters
             if parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-        }
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def index(self, name: str, default: int) -> int:
-        """Return the place of a parameter among the arguments."""
-        return self._index.get(name, default)
+        )
 
 
 def where_it_failed(operation: Operation, error: Any) -> tuple[Address, ...]:
@@ -120,15 +105,27 @@ def last_error() -> BaseException | None:
 
 
 def locals_of_caller(code: CodeType | None, **known: object) -> dict[str, Any]:
-    """Return the variables of the nearest caller that runs this code and has these among them."""
+    """Return the variables of a caller that runs this code and has these among them.
+
+    Of several it is the outermost: others are those of wrappers that are off, below somebody's.
+    """
+    outermost: dict[str, Any] = {}
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is code:
             found = frame.f_locals
             if all(found.get(name) is value for name, value in known.items()):
-                return found
+                outermost = found
         frame = frame.f_back
-    return {}
+    return outermost
+
+
+def current_task() -> int:
+    """Return a number that is the task's own while it lives, as an identifier is a thread's.
+
+    :raises RuntimeError: outside an event loop.
+    """
+    return id(asyncio.current_task())
 
 
 def speaks_of_the_server(error: BaseException | None) -> bool:

@@ -21,7 +21,7 @@ class Lending:
     def __init__(self, method: Callable[..., Any]) -> None:
         """Wrap the original, which may take a list by itself."""
         parameters = Parameters(method)
-        known = tuple(parameters) if parameters.are_all else ()
+        known = parameters.names if parameters.are_all else ()
         self._lend = _BY_PARAMETERS.get(known, _whatever)
 
     def sync(self, select: Method, switch: Switch) -> Method:

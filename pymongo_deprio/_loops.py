@@ -34,7 +34,7 @@ class LoopObject:
     does. It is made only if an attempt has failed, or something may be remembered for it.
     """
 
-    def __init__(self, attempts: Attempts, memory: Memory, here: Callable[[], object]) -> None:
+    def __init__(self, attempts: Attempts, memory: Memory, here: Callable[[], int]) -> None:
         """Accompany operations.
 
         :param here: returns the thread or task that an operation runs in.
@@ -135,9 +135,8 @@ class LoopObject:
 
     def _before(self, operation: Operation, loop: Any) -> Lent | None:
         if operation.server is None:
-            operation.owner = self._here()
             self._attempts.begin(operation, retryable=loop._retryable)
-            return self._attempts.first(operation, bound=loop._address)
+            return self._attempts.first(operation, here=self._here(), bound=loop._address)
         listed = getattr(loop, "_deprioritized_servers", None)  # from 4.7 on
         return self._attempts.retry(
             operation, loop._last_error, bound=loop._address, listed=listed or ()
@@ -183,8 +182,8 @@ class LoopMethods:
     """Wraps methods of the client that are loops, and the selection of an attempt's server.
 
     Their parameters have stayed since 3.9; to name them costs half of what it costs to pass on
-    whatever comes. They are passed on as PyMongo passes them, for wrappers of others below. A
-    context can be copied while an operation runs; so the operation forgets its client when it ends.
+    whatever comes. A context can be copied while an operation runs; so the operation forgets its
+    client when it ends.
     Reads and writes are wrapped alike, in two pieces, as one more call would cost what this saves.
     """
 
@@ -304,9 +303,8 @@ class LoopMethods:
         self, operation: Operation, error: BaseException | None, address: object
     ) -> Lent | None:
         try:
-            operation.owner = get_ident()
             if operation.server is None:
-                return self._attempts.first(operation, bound=address)
+                return self._attempts.first(operation, here=get_ident(), bound=address)
             return self._attempts.retry(operation, error, bound=address)
         except Exception:  # noqa: BLE001 - whatever it is, the operation goes on
             _log_left_to_pymongo()

@@ -34,7 +34,7 @@ class Memory:
         # Clients are equal when they have the same seeds; the settings of each are its own.
         self._cooldowns: WeakKeyDictionary[Any, Cooldowns] = WeakKeyDictionary()
         self._sessions: WeakKeyDictionary[Any, tuple[Address, ...]] = WeakKeyDictionary()
-        self._resuming: dict[object, tuple[Address, ...]] = {}
+        self._resuming: dict[int, tuple[Address, ...]] = {}
 
     def after_fork(self) -> None:
         """Forget everything, and who holds the lock: another thread of the parent may."""
@@ -132,17 +132,20 @@ class Memory:
             return self._sessions.pop(session, ())
 
     @contextlib.contextmanager
-    def resuming(self, owner: object, failed: Address) -> Iterator[None]:
-        """Let the next operation of a thread or task, in this block, go elsewhere."""
+    def resuming(self, here: int, failed: Address) -> Iterator[None]:
+        """Let the next operation of a thread or task, in this block, go elsewhere.
+
+        :param here: tells the thread or task, which is not kept alive.
+        """
         with self._changing():
             if self._is_on:
-                self._resuming[owner] = (failed,)
+                self._resuming[here] = (failed,)
         try:
             yield
         finally:
-            self.resumes(owner)
+            self.resumes(here)
 
-    def resumes(self, owner: object) -> tuple[Address, ...]:
+    def resumes(self, here: int) -> tuple[Address, ...]:
         """Return where the change stream failed that the thread or task resumes, once."""
         with self._changing():
-            return self._resuming.pop(owner, ())
+            return self._resuming.pop(here, ())

@@ -36,8 +36,6 @@ class Operation:
     # Defaults stand on the class: up to 4.5 one is made for each operation, and costs little.
     client: Any = None
     """The client it runs on; up to 4.5 None once it has ended."""
-    owner: object = None
-    """The thread or task that it runs in."""
     session: Any = None
     name: Any = None
     """What it does; None where PyMongo does not tell."""

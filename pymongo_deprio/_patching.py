@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import update_wrapper
 from types import FunctionType, MethodType
 from typing import Any, Callable
@@ -39,7 +40,7 @@ class Patch:
         self._name = name
         self._original = _without_ours(vars(owner)[name])
         self._switch = Switch()
-        method = update_wrapper(wrapper(_as_function(self._original), self._switch), self._original)
+        method = _like(self._original, wrapper(_as_function(self._original), self._switch))
         self._ours = method if is_hot else _proxy(self._original, method)
 
     def apply(self) -> None:
@@ -68,6 +69,15 @@ def _without_ours(attribute: Any) -> Any:
     while _taken_off.get(id(attribute)) is attribute:
         attribute = attribute.__wrapped__
     return attribute
+
+
+def _like(original: Any, method: Method) -> Method:
+    """Give a function the name, docstring and signature of the original, but not its marks."""
+    update_wrapper(method, original, updated=())
+    # Those that only pass a coroutine on are none themselves.
+    if inspect.iscoroutinefunction(original) and hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(method)  # from Python 3.12 on
+    return method
 
 
 def _proxy(original: Any, method: Method) -> Any:

@@ -7,7 +7,6 @@ not all of them everywhere.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from pymongo_deprio import _wrappers
 from pymongo_deprio._attempts import Attempts
 from pymongo_deprio._errors import UnsupportedPyMongoError
-from pymongo_deprio._inside import Parameters
+from pymongo_deprio._inside import Parameters, current_task
 from pymongo_deprio._lending import Lending
 from pymongo_deprio._loops import LoopMethods, LoopObject
 
@@ -93,15 +92,17 @@ class Place:
         there = Parameters(self.function)
         held = self.held()
         lacking = [
-            f"parameter {name!r} of" for name in parameters if there.are_all and name not in there
+            f"parameter {name!r} of"
+            for name in parameters
+            if there.are_all and name not in there.names
         ]
         lacking += [f"attribute {name!r} beside" for name in attributes if name not in held]
-        if known is not None and there.are_all and tuple(there) != known[: len(tuple(there))]:
+        if known is not None and there.are_all and there.names != known[: len(there.names)]:
             lacking.append(f"call with no more than ({', '.join(known)}) of")
         return [f"{what} {self._label}" for what in lacking]
 
     def takes(self, parameter: str) -> bool:
-        return self.owner is not None and parameter in Parameters(self.function)
+        return self.owner is not None and parameter in Parameters(self.function).names
 
     def held(self) -> set[str]:
         """Return what the instances of its class have as attributes."""
@@ -163,8 +164,7 @@ def _of_client(package: str, client: str, observer: Observer) -> Iterator[_Wante
 def _loop_object(module: str, observer: Observer, *, asynchronous: bool) -> Iterator[_Wanted]:
     """Return where the loop is from 4.6 on: in an object that holds what was an argument."""
     attempts = Attempts(observer, retries_on_overload=_retries_on_overload())
-    owner = asyncio.current_task if asynchronous else get_ident
-    loop = LoopObject(attempts, observer.memory, owner)
+    loop = LoopObject(attempts, observer.memory, current_task if asynchronous else get_ident)
     run, get_server = loop.run, loop.get_server
     if asynchronous:
         run, get_server = loop.async_run, loop.async_get_server

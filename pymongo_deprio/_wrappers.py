@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from pymongo_deprio._inside import address_of_cursor, addresses, without
+from pymongo_deprio._inside import address_of_cursor, addresses, current_task, without
 from pymongo_deprio._operation import LENT, Lent
 from pymongo_deprio._selection import select
 
@@ -52,7 +51,7 @@ class Resume:
             failed = address_of_cursor(stream)
             if failed is None or not switch.is_on:
                 return await create_cursor(stream, *args, **kwargs)
-            with self._memory.resuming(asyncio.current_task(), failed):
+            with self._memory.resuming(current_task(), failed):
                 return await create_cursor(stream, *args, **kwargs)
 
         return create
@@ -83,7 +82,7 @@ def bulk_attempt(execute_command: Method, switch: Switch) -> Method:
 def selection(apply_selector: Method, switch: Switch) -> Method:
     """Wrap ``TopologyDescription.apply_selector``, which from now on takes a list everywhere.
 
-    The original stays the one that decides. It is called as PyMongo calls it.
+    The original stays the one that decides.
     """
     lent_now = LENT.get
 

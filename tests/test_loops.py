@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import functools
 import gc
 import sys
 import threading
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable
 
 import pymongo
@@ -26,12 +28,11 @@ from support import (
     connect_async,
     knows_all,
     run,
-    select_arguments,
     wait_until_gone,
 )
 
 import pymongo_deprio
-from pymongo_deprio import _activation
+from pymongo_deprio import _activation, _seams
 from pymongo_deprio._attempts import Attempts
 from pymongo_deprio._loops import OPERATION, LoopObject
 from pymongo_deprio._operation import LENT, Operation
@@ -64,14 +65,6 @@ def running_loop() -> Any:
         assert frame.f_back is not None
         frame = frame.f_back
     return frame.f_locals["loop"]
-
-
-def first_asked() -> tuple[Any, Any]:
-    """Return the selector and the session of the first attempt of the one that runs."""
-    if HAS_OBJECT:
-        loop = running_loop()
-        return loop._server_selector, loop._session
-    return ReadPreference.PRIMARY, None
 
 
 def has_failed() -> bool:
@@ -170,6 +163,7 @@ def in_a_copied_context(call: Callable[[], object]) -> None:
     thread.join()
 
 
+@pytest.mark.skipif(HAS_OBJECT, reason="the operation is no variable of a context")
 @pytest.mark.parametrize("where", ["another client", "another thread"])
 def test_a_selection_elsewhere_is_no_attempt(
     connect: Callable[..., Any], asked: Asked, retries: list[Retry], where: str
@@ -181,7 +175,7 @@ def test_a_selection_elsewhere_is_no_attempt(
     failed: list[bool] = []
 
     def select_once_more(what: str, command: str, address: Any) -> None:
-        arguments = (*first_asked(), *select_arguments())
+        arguments = ReadPreference.PRIMARY, None
         if where == "another client":
             other._select_server(*arguments)
         else:
@@ -195,36 +189,24 @@ def test_a_selection_elsewhere_is_no_attempt(
     assert retries == []
 
 
-@pytest.mark.skipif(VERSION < (4, 11), reason="PyMongo 4.9 and 4.10 block the event loop")
-def test_a_selection_of_another_task_is_no_attempt(
-    cluster: LocalCluster, asked: Asked, retries: list[Retry]
+@needs_object
+def test_an_attempt_of_another_thread(
+    cluster: LocalCluster, connect: Callable[..., Any], asked: Asked, retries: list[Retry]
 ) -> None:
-    """A task that inherited the context is not the operation's own."""
+    """What asks for a server elsewhere, in mid-operation, is none of the operation's attempts."""
+    client = connect()
 
-    async def main() -> None:
-        tasks: list[Any] = []
-        started = asyncio.Event()
-        async with connect_async(cluster, asked) as client:
+    def select_once_more(what: str, command: str, address: Any) -> None:
+        if what == "started":
+            in_a_copied_context(running_loop()._get_server)
 
-            def select_once_more(what: str, command: str, address: Any) -> None:
-                selection = client._select_server(*first_asked(), *select_arguments())
-                tasks.append(asyncio.ensure_future(selection))
-                asked.hook = lambda *event: None
-                started.set()
-
-            with ExitStack() as blocking:
-                for mongos in cluster.mongos:
-                    blocking.enter_context(mongos.fail_command("find", block_time_ms=100))
-                asked.hook = select_once_more
-                operation = asyncio.ensure_future(client.test.nested.find_one())
-                await started.wait()
-                await tasks[0]
-                assert not operation.done(), "it should still be running"
-                assert not has_failed()
-                await operation
-
-    run(main())
-    assert retries == []
+    with cluster.mongos[0].fail_command(["find"], error_code=HOST_UNREACHABLE):
+        asked.hook = select_once_more
+        while not retries:
+            knows_all(client)
+            client.test.nested.find_one()
+        asked.hook = lambda *event: None
+    assert [event.attempt for event in retries] == [2]
 
 
 @pytest.mark.skipif(not HAS_ASYNC, reason="PyMongo is asynchronous from 4.9 on")
@@ -259,22 +241,67 @@ def test_an_operation_that_was_never_finished() -> None:
     async def pending(loop: object) -> None:
         await Pending()
 
-    memory = _activation._state.memory
-    loops = LoopObject(Attempts(_activation._state), memory, asyncio.current_task)
     switch = Switch()
     switch.is_on = True
-    for wrapped in loops.async_run(pending, switch), loops.async_get_server(pending, switch):
-        coroutine: Any = wrapped(Loop())
-        contextvars.copy_context().run(coroutine.send, None)
-        coroutine.close()
-        assert nothing_runs()
+    memory = _activation._state.memory
+    loops = LoopObject(Attempts(_activation._state), memory, lambda: 0)
+    coroutine: Any = loops.async_run(loops.async_get_server(pending, switch), switch)(Loop())
+    elsewhere = contextvars.copy_context()
+    elsewhere.run(coroutine.send, None)
+    assert elsewhere.run(LENT.get) == []
+    assert elsewhere.run(LENT.get) is not LENT.get()
+    coroutine.close()
+    assert nothing_runs()
 
 
 class Loop:
     """Holds what PyMongo's object holds."""
 
-    _client = _session = _server = _address = None
+    _client = SimpleNamespace(_topology=None)
+    _session = _server = _address = _retryable = None
     _last_error = AutoReconnect()
+
+
+def test_above_one_of_ours_that_is_off(
+    cluster: LocalCluster, connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's wrapper lies on one that is off: the one on top does all, and once."""
+    failed: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        Attempts, "failed", lambda self, operation, error: failed.append(operation.failed)
+    )
+    events: list[Any] = []
+    client = connect()
+    seams = _seams.find(_activation._state)
+    for seam in seams:
+        monkeypatch.setattr(seam.owner, seam.name, vars(seam.owner)[seam.name])
+    with pymongo_deprio.enable(strict=True):
+        for seam in seams:
+            monkeypatch.setattr(seam.owner, seam.name, passing_on(vars(seam.owner)[seam.name]))
+    before = pymongo_deprio.stats()
+    with ExitStack() as failing:
+        for mongos in cluster.mongos:
+            failing.enter_context(mongos.fail_command(["find"], error_code=HOST_UNREACHABLE))
+        knows_all(client)
+        with suppress(pymongo.errors.PyMongoError):
+            client.test.above.find_one()
+        assert (failed, pymongo_deprio.stats()) == ([], before)
+        with pymongo_deprio.enable(strict=True, on_event=events.append):
+            knows_all(client)
+            with suppress(pymongo.errors.PyMongoError):
+                client.test.above.find_one()
+    assert [event.attempt for event in events] == [2]
+    assert failed == [events[0].failed]
+
+
+def passing_on(wrapped: Any) -> Any:
+    """Return somebody's wrapper."""
+
+    @functools.wraps(wrapped)
+    def on_top(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapped.__get__(self, type(self))(*args, **kwargs)
+
+    return on_top
 
 
 @pytest.mark.parametrize("change", ["enable", "disable", "disable and enable"])

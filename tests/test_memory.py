@@ -13,6 +13,7 @@ from pymongo_deprio._memory import Memory
 
 A, B = ("a", 1), ("b", 2)
 KNOWN = {A, B}
+HERE = 7
 
 
 class Thing:
@@ -121,7 +122,7 @@ def test_nothing_is_remembered_while_off(memory: Memory) -> None:
     assert memory.judge(Thing(), B, 0.0, [Suspicion(A, 0.0)]) == []
     session = Thing()
     memory.ended_transaction(session, (A,))
-    with memory.resuming("this thread", A):
+    with memory.resuming(HERE, A):
         assert memory.is_empty
     assert memory.is_empty
 
@@ -139,14 +140,14 @@ def test_without_cooldown_only_hints(memory: Memory) -> None:
 
 def test_a_hint_for_one_operation_of_one_thread(memory: Memory) -> None:
     """Who resumes a change stream is told once where it failed, and only within the block."""
-    with memory.resuming("this thread", A):
-        assert memory.resumes("another thread") == ()
-        assert memory.resumes("this thread") == (A,)
-        assert memory.resumes("this thread") == ()
+    with memory.resuming(HERE, A):
+        assert memory.resumes(HERE + 1) == ()
+        assert memory.resumes(HERE) == (A,)
+        assert memory.resumes(HERE) == ()
     assert memory.is_empty
-    with memory.resuming("this thread", B):
+    with memory.resuming(HERE, B):
         pass
-    assert memory.resumes("this thread") == ()
+    assert memory.resumes(HERE) == ()
     assert memory.is_empty
 
 

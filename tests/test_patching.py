@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any, Callable
 
 import pytest
@@ -57,6 +58,29 @@ def test_looks_like_the_original(owner: Any, patch_of: Callable[..., Patch]) -> 
     patch_of(owner).apply()
     assert owner.method.__name__ == "method"
     assert owner.method.__doc__ == "Return twice the value."
+
+
+def test_marks_of_others(owner: Any) -> None:
+    """What somebody has noted on the original is not noted on a function of ours."""
+
+    def method(self: Any) -> None: ...
+
+    vars(method)["is_wrapped_by_somebody"] = True
+    owner.method = method
+    Patch(owner, "method", ten_more, is_hot=True).apply()
+    assert not hasattr(owner.method, "is_wrapped_by_somebody")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="nothing can be marked so")
+def test_coroutine_functions(owner: Any, patch_of: Callable[..., Patch]) -> None:
+    """What passes a coroutine on is taken for a coroutine function, as the original is."""
+
+    async def method(self: Any) -> None: ...
+
+    owner.method = method
+    patch_of(owner).apply()
+    assert inspect.iscoroutinefunction(owner.method)
+    assert inspect.iscoroutinefunction(owner().method)
 
 
 def test_called_as_a_function(owner: Any, patch_of: Callable[..., Patch]) -> None:

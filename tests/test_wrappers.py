@@ -5,9 +5,12 @@ What the wrappers do around real operations is in ``integration``.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import pytest
@@ -25,7 +28,12 @@ from support import (
     select,
     select_arguments,
     wait_until,
+    wait_until_gone,
 )
+
+from pymongo_deprio._memory import Memory
+from pymongo_deprio._patching import Switch
+from pymongo_deprio._wrappers import Resume
 
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
 TWO_MONGOSES = {A: "mongos", B: "mongos"}
@@ -349,21 +357,36 @@ def test_an_asynchronous_topology() -> None:
     run(main())
 
 
-# -- Whoever calls --------------------------------------------------------------------------------
+# -- A change stream that is dropped in mid-resume -------------------------------------------------
 
 
-def test_the_arguments_of_the_caller_stay_as_they_are() -> None:
-    """A dictionary that is passed on as ** is not changed (Python 3.8 hands over that very one)."""
-    topology = make_topology(TWO_MONGOSES)
-    options: dict[str, Any] = {"deprioritized_servers": [A]}
-    for _ in range(2):
-        server = topology.select_server(any_server_selector, *select_arguments(), **options)
-        assert server.description.address == B
-        (server,) = topology.select_servers(any_server_selector, *select_arguments(), **options)
-        assert server.description.address == B
-        (description,) = topology.description.apply_selector(any_server_selector, None, **options)
-        assert description.address == B
-    assert options == {"deprioritized_servers": [A]}
+def test_a_resume_that_is_never_finished() -> None:
+    """With the event loop gone, task and coroutine are collected, and nothing is remembered."""
+    memory = Memory()
+    memory.begin(None)
+    switch = Switch()
+    switch.is_on = True
+
+    async def pending(stream: object) -> None:
+        assert not memory.is_empty
+        await asyncio.get_running_loop().create_future()
+
+    stream = SimpleNamespace(_cursor=SimpleNamespace(address=A))
+    gone: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        resume = Resume(memory).asynchronous(pending, switch)
+        task = asyncio.ensure_future(resume(stream))
+        gone.append(weakref.ref(task))
+        await asyncio.sleep(0)
+        assert not memory.is_empty
+
+    events = asyncio.new_event_loop()
+    events.run_until_complete(main())
+    events.close()
+    del events
+    wait_until_gone(*gone)
+    assert memory.is_empty
 
 
 def test_prefer() -> None:
