@@ -6,6 +6,7 @@ what it costs to pass on whatever comes; so there is a wrapper for each set of t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
 from pymongo_deprio._inside import Parameters, addresses
@@ -55,11 +56,8 @@ def _up_to_4_6(select: Method, select_without: Method) -> Method:
         address: Any = None,
         deprioritized_servers: Any = None,
     ) -> Any:
-        if not deprioritized_servers:
-            return select(topology, selector, server_selection_timeout, address)
-        return select_without(
-            deprioritized_servers, topology, selector, server_selection_timeout, address
-        )
+        call = partial(select_without, deprioritized_servers) if deprioritized_servers else select
+        return call(topology, selector, server_selection_timeout, address)
 
     return lend
 
@@ -74,17 +72,8 @@ def _one_server(select: Method, select_without: Method) -> Method:
         deprioritized_servers: Any = None,
         operation_id: Any = None,
     ) -> Any:
-        if not deprioritized_servers:
-            return select(
-                topology,
-                selector,
-                operation,
-                server_selection_timeout,
-                address,
-                operation_id=operation_id,
-            )
-        return select_without(
-            deprioritized_servers,
+        call = partial(select_without, deprioritized_servers) if deprioritized_servers else select
+        return call(
             topology,
             selector,
             operation,
@@ -106,19 +95,8 @@ def _all_servers(select: Method, select_without: Method) -> Method:
         operation_id: Any = None,
         deprioritized_servers: Any = None,
     ) -> Any:
-        if not deprioritized_servers:
-            return select(
-                topology, selector, operation, server_selection_timeout, address, operation_id
-            )
-        return select_without(
-            deprioritized_servers,
-            topology,
-            selector,
-            operation,
-            server_selection_timeout,
-            address,
-            operation_id,
-        )
+        call = partial(select_without, deprioritized_servers) if deprioritized_servers else select
+        return call(topology, selector, operation, server_selection_timeout, address, operation_id)
 
     return lend
 
@@ -128,9 +106,8 @@ def _whatever(select: Method, select_without: Method) -> Method:
 
     def lend(topology: Any, *args: Any, **kwargs: Any) -> Any:
         given = kwargs.pop("deprioritized_servers", None)
-        if not given:
-            return select(topology, *args, **kwargs)
-        return select_without(given, topology, *args, **kwargs)
+        call = partial(select_without, given) if given else select
+        return call(topology, *args, **kwargs)
 
     return lend
 
