@@ -356,3 +356,21 @@ async def connect_async(
         yield client
     finally:
         await client.close()
+
+
+def closure(wrapped: Any) -> Any:
+    """Return a wrapper that tells nothing of what it wraps."""
+
+    def hiding(*args: Any, **kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)
+
+    return hiding
+
+
+def partly(wrapped: Any) -> Any:
+    """Return a wrapper that tells of the instance only."""
+
+    def hiding(instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapped.__get__(instance, type(instance))(*args, **kwargs)
+
+    return hiding

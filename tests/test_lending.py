@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import pytest
 from pymongo.server_selectors import any_server_selector
-from support import make_topology, select_arguments
+from support import closure, make_topology, select_arguments
 
 import pymongo_deprio
 from pymongo_deprio import _activation, _seams
@@ -63,15 +63,6 @@ def test_everything_is_passed_on(
         assert {key: value for key, value in call.items() if value and key != "self"} == wanted
 
 
-def hiding(wrapped: Any) -> Any:
-    """Return a wrapper that tells nothing of the parameters."""
-
-    def on_top(*args: Any, **kwargs: Any) -> Any:
-        return wrapped(*args, **kwargs)
-
-    return on_top
-
-
 def hiding_some(wrapped: Any) -> Any:
     """Return a wrapper that tells of some, which were all up to PyMongo 4.6."""
 
@@ -88,7 +79,7 @@ def hiding_some(wrapped: Any) -> Any:
     return on_top
 
 
-@pytest.mark.parametrize("hide", [hiding, hiding_some])
+@pytest.mark.parametrize("hide", [closure, hiding_some])
 @pytest.mark.parametrize("name", METHODS)
 def test_below_somebody_who_hides_parameters(
     monkeypatch: pytest.MonkeyPatch, name: str, hide: Callable[[Any], Any]
@@ -113,7 +104,7 @@ def test_a_wrapper_that_is_left(monkeypatch: pytest.MonkeyPatch, name: str) -> N
     topology = make_topology(TWO_MONGOSES)
     monkeypatch.setattr(TOPOLOGY, name, getattr(TOPOLOGY, name))  # what it goes back to
     with pymongo_deprio.enable(strict=True):
-        monkeypatch.setattr(TOPOLOGY, name, hiding(vars(TOPOLOGY)[name]))
+        monkeypatch.setattr(TOPOLOGY, name, closure(vars(TOPOLOGY)[name]))
     select = getattr(topology, name)
     assert select(any_server_selector, *select_arguments())
     if takes:

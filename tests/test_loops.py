@@ -27,6 +27,7 @@ from support import (
     Asked,
     connect_async,
     knows_all,
+    partly,
     run,
     wait_until_gone,
 )
@@ -277,7 +278,8 @@ def test_above_one_of_ours_that_is_off(
         monkeypatch.setattr(seam.owner, seam.name, vars(seam.owner)[seam.name])
     with pymongo_deprio.enable(strict=True):
         for seam in seams:
-            monkeypatch.setattr(seam.owner, seam.name, passing_on(vars(seam.owner)[seam.name]))
+            ours = vars(seam.owner)[seam.name]
+            monkeypatch.setattr(seam.owner, seam.name, functools.wraps(ours)(partly(ours)))
     before = pymongo_deprio.stats()
     with ExitStack() as failing:
         for mongos in cluster.mongos:
@@ -292,16 +294,6 @@ def test_above_one_of_ours_that_is_off(
                 client.test.above.find_one()
     assert [event.attempt for event in events] == [2]
     assert failed == [events[0].failed]
-
-
-def passing_on(wrapped: Any) -> Any:
-    """Return somebody's wrapper."""
-
-    @functools.wraps(wrapped)
-    def on_top(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return wrapped.__get__(self, type(self))(*args, **kwargs)
-
-    return on_top
 
 
 @pytest.mark.parametrize("change", ["enable", "disable", "disable and enable"])

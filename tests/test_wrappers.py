@@ -395,6 +395,20 @@ def test_a_resume_that_is_never_finished() -> None:
     wait_until(is_forgotten, "the resume to be forgotten")
 
 
+def test_the_arguments_of_the_caller_stay_as_they_are() -> None:
+    """A dictionary that is passed on as ** is not changed (Python 3.8 hands over that very one)."""
+    topology = make_topology(TWO_MONGOSES)
+    options: dict[str, Any] = {"deprioritized_servers": [A]}
+    for _ in range(2):
+        server = topology.select_server(any_server_selector, *select_arguments(), **options)
+        assert server.description.address == B
+        (server,) = topology.select_servers(any_server_selector, *select_arguments(), **options)
+        assert server.description.address == B
+        (description,) = topology.description.apply_selector(any_server_selector, None, **options)
+        assert description.address == B
+    assert options == {"deprioritized_servers": [A]}
+
+
 def test_prefer() -> None:
     """The selector that the integration tests use takes its favourite, or the others."""
     topology = make_topology(TWO_MONGOSES, server_selector=prefer(A))
